@@ -158,7 +158,9 @@ async fn look_at_bus(state: Arc<State>) -> Check {
     let is_up = state.bus.link().borrow().is_up();
     match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
         Ok(Ok(health)) if is_up => {
-            warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
+            let found =
+                warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect());
+            Check { detail: found.detail.or_else(|| left_out(&state)), ..found }
         }
         found => {
             let failure = state.bus.failure();
@@ -179,6 +181,12 @@ async fn look_at_bus(state: Arc<State>) -> Check {
             Check { status: CheckStatus::Down, detail: Some(detail) }
         }
     }
+}
+
+/// What an instance leaves out that may have others beside it, and has no Redis by its configuration. Nothing is wrong with it.
+fn left_out(state: &State) -> Option<String> {
+    let is_without = state.bus.kind() == bus::Kind::Local && state.ledger.kind() == ledger::Kind::Postgres;
+    is_without.then(|| "no Redis: jobs go to this instance's own nodes, and sessions are refused".to_owned())
 }
 
 /// Why the bus does not answer, as anybody may read it. The words of a server that refuses may quote what it was sent, and are

@@ -51,7 +51,7 @@ pub struct Ready {
 pub struct Check {
     /// The finding.
     pub status: CheckStatus,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be right; or what the instance leaves out as it is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -712,6 +712,9 @@ async fn a_session_is_made_once_under_a_key_and_needs_the_bus_where_there_may_be
         let reply = rig.http.request(method, &format!("{}{path}", alone.url()), None, None).await.unwrap();
         assert_eq!((reply.status, reply.code()), (503, "bus_unavailable"), "{method} {path}: {}", reply.text);
     }
+    let ready = rig.http.get(&format!("{}/readyz", alone.url())).await.unwrap();
+    let says = "no Redis: jobs go to this instance's own nodes, and sessions are refused";
+    assert_eq!(ready["checks"]["bus"], json!({"status": "ok", "detail": says}), "{ready}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
