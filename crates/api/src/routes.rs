@@ -72,7 +72,7 @@ routes! {
     LEASE = "/v1/leases/{resource}", "GET, HEAD", READ, SUBMIT;
     CLUSTER = "/v1/cluster", "GET, HEAD", READ, SUBMIT;
     OWNER = "/v1/cluster/owner/{resource}", "GET, HEAD", READ, SUBMIT;
-    MODE = "/v1/config/mode", "GET, HEAD, PUT", ADMIN, ADMIN;
+    MODE = "/v1/config/mode", "GET, HEAD, PUT", READ, ADMIN;
     JOBS_BATCH = "/v1/jobs/batch", "POST", SUBMIT, SUBMIT;
     JOBS_RETRY = "/v1/jobs/retry", "POST", SUBMIT, SUBMIT;
     JOBS = "/v1/jobs", "GET, HEAD, POST", READ, SUBMIT;

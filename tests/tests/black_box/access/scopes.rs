@@ -18,11 +18,10 @@ enum Needs {
 
 /// What the contract says.
 fn contract(operation: &Operation) -> Needs {
-    const ADMIN: [(&str, &str); 16] = [
+    const ADMIN: [(&str, &str); 15] = [
         ("PUT", "/v1/signers/{signer}/policy"),
         ("POST", "/v1/signers/{signer}/nonces/{nonce}/resolve"),
         ("POST", "/v1/signers/{signer}/confirm"),
-        ("GET", "/v1/config/mode"),
         ("PUT", "/v1/config/mode"),
         ("PUT", "/v1/config/pools"),
         ("GET", "/v1/events"),
