@@ -11,7 +11,7 @@ use tracing_subscriber::filter::LevelFilter;
 use url::Url;
 
 use super::problem::{Problem, allowed};
-use super::{Bus, Config, Ids, Loaded, address, encryption, is_loopback, limits as l, redact};
+use super::{Bus, Config, Ids, Loaded, Traces, address, encryption, is_loopback, limits as l, redact};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -83,6 +83,27 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     problems
 }
 
+/// Whether a text that a higher layer overrides is one that its key may have: of closed words, of addresses, and of URLs by
+/// their scheme. What else a text must be is checked of those that count.
+pub(super) fn fits_beneath(key: &str, text: &str) -> bool {
+    match key {
+        "mode" => l::MODES.contains(&text),
+        "worker_queue.on_misroute" => l::ON_MISROUTES.contains(&text),
+        "ledger.migrate" => l::MIGRATES.contains(&text),
+        "log.format" => l::LOG_FORMATS.contains(&text),
+        "server.listen" => address(text).is_some(),
+        "server.probe_listen" => text.is_empty() || address(text).is_some(),
+        "server.advertise" => text.is_empty() || is_base_url(text),
+        "ledger.url" => text.starts_with("sqlite:") || is_postgres_url(text),
+        "bus.redis_url" => bus_fits(|bus| text.clone_into(&mut bus.redis_url)),
+        "traces.otlp_url" => {
+            let traces = Traces { otlp_url: text.to_owned(), ..Traces::default() };
+            text.is_empty() || traces.collector().is_some()
+        }
+        _ => true,
+    }
+}
+
 /// The files of TLS: those that belong together are named together, and none that would be ignored.
 fn files(config: &Config, text: &mut impl FnMut(&str, &str, bool)) {
     let (server, cluster, bus) = (&config.server, &config.cluster, &config.bus);
@@ -137,6 +158,10 @@ fn is_ledger_url(text: &str) -> bool {
         let is_refused = || matches!(ledger::address(text), Err(ledger::Error::Address(_)));
         return !path.is_empty() && !path.contains('\0') && !is_refused();
     }
+    is_postgres_url(text)
+}
+
+fn is_postgres_url(text: &str) -> bool {
     Url::parse(text)
         .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))
 }
@@ -439,6 +464,45 @@ mod tests {
             "", " ", ",,,", " , ", "warning", "infoo", " info", "info ", "ledgr", "sqlx", "daemon", "info,=,",
         ] {
             assert!(!is_filter(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_text_is_refused_also_where_a_higher_layer_has_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fencepost.toml");
+        let loaded = |section: &str, name: &str, value: &str, variable: &str, above: &str| {
+            std::fs::write(&path, format!("{section}\n{name} = {value:?}\n")).unwrap();
+            let environment = vec![(variable.into(), above.into())];
+            Sources { file: Some(path.clone()), environment, ..Sources::default() }.load()
+        };
+        for (section, name, wrong, right, variable, above) in [
+            ("", "mode", "fast", "basic", "FENCEPOST__MODE", "worker-queue"),
+            (
+                "[worker_queue]",
+                "on_misroute",
+                "drop",
+                "redirect",
+                "FENCEPOST__WORKER_QUEUE__ON_MISROUTE",
+                "forward",
+            ),
+            ("[ledger]", "migrate", "never", "check", "FENCEPOST__LEDGER__MIGRATE", "auto"),
+            ("[log]", "format", "xml", "json", "FENCEPOST__LOG__FORMAT", "auto"),
+            ("[server]", "listen", "7070", "127.0.0.1:1", "FENCEPOST_LISTEN", "127.0.0.1:2"),
+            ("[server]", "probe_listen", "h:1", "", "FENCEPOST__SERVER__PROBE_LISTEN", "127.0.0.1:1"),
+            ("[server]", "advertise", "ftp://x", "", "FENCEPOST__SERVER__ADVERTISE", "http://localhost:1"),
+            ("[ledger]", "url", "mysql://h/d", "postgres://h/d", "FENCEPOST_DATABASE_URL", "sqlite:a.db"),
+            ("[bus]", "redis_url", "http://h", "", "FENCEPOST_REDIS_URL", "redis://127.0.0.1"),
+            ("[traces]", "otlp_url", "h:4318", "", "FENCEPOST__TRACES__OTLP_URL", "http://localhost:4318"),
+        ] {
+            let key = format!("{section}.{name}").replace(['[', ']'], "");
+            let key = key.trim_start_matches('.');
+            let refused = loaded(section, name, wrong, variable, above).unwrap_err().to_string();
+            let begins = format!("  {key} = ");
+            let ends = format!(" ({}): allowed: {}", path.display(), allowed(key));
+            let is_named = refused.contains(&begins) && refused.ends_with(&ends);
+            assert!(is_named && refused.lines().count() == 2, "{refused}");
+            assert!(loaded(section, name, right, variable, above).is_ok(), "{key}");
         }
     }
 

@@ -13,7 +13,7 @@ use figment::{Figment, Provider};
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::check::check;
+use super::check::{check, fits_beneath};
 use super::problem::{Problem, Refused, allowed};
 use super::{AuthToken, Config, Loaded, redact};
 
@@ -217,7 +217,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Lays one value over what is there, if key, type and range allow.
+    /// Lays one value over what is there, if key, type and range allow, and refuses a wrong text that it covers.
     fn set(&mut self, key: &str, value: Value, origin: &str, problems: &mut Vec<Problem>) {
         let known = known_keys();
         let Some(default) = known.get(key) else {
@@ -237,8 +237,17 @@ impl Stack {
             problems.push(Problem::new(key, Some(redact::value(key, &value)), Some(origin), allowed(key)));
             return;
         }
-        self.values.insert(key.to_owned(), value);
-        self.origins.insert(key.to_owned(), origin.to_owned());
+        let is_same = self.values.get(key) == Some(&value);
+        let beneath = self.values.insert(key.to_owned(), value);
+        let beneath_origin = self.origins.insert(key.to_owned(), origin.to_owned());
+        // What counts in the end is checked with all else.
+        if let Some(Value::String(text)) = beneath
+            && !is_same
+            && !fits_beneath(key, &text)
+        {
+            let shown = redact::value(key, &Value::String(text));
+            problems.push(Problem::new(key, Some(shown), beneath_origin.as_deref(), allowed(key)));
+        }
     }
 
     fn file(&mut self, path: &Path, problems: &mut Vec<Problem>) {
