@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::Way;
 use super::failure::{self, read_failed, write_failed};
-use super::postgres::ServerSessions;
+use super::postgres::{KNOWN_WELL_FOR, ServerSessions};
 use super::sqlite::Pools;
 use crate::identity::Remembered;
 use crate::outage::OutageWatch;
@@ -49,6 +49,8 @@ struct Own {
 struct PositionedConnection {
     connection: PgConnection,
     position: i64,
+    /// When it was known to be in order last.
+    well_at: Instant,
 }
 
 /// What a train's transaction has come to.
@@ -164,7 +166,7 @@ impl Own {
             Ok(_) | Err(TrainError::Spoiled(_)) => true,
         };
         if is_in_order {
-            self.connection = Some(own);
+            self.connection = Some(own.well());
         }
         arrival
     }
@@ -200,14 +202,14 @@ impl Own {
                 .await
                 .is_ok_and(|undone| undone.is_ok())
             {
-                self.connection = Some(own);
+                self.connection = Some(own.well());
             }
             return None;
         };
         let committed = tokio::time::timeout(self.limit, transaction.commit()).await.map_err(|_| late());
         match committed.and_then(|committed| committed.map_err(write_failed)) {
             Ok(()) => {
-                self.connection = Some(own);
+                self.connection = Some(own.well());
                 Some(Ok(verdicts))
             }
             // The server had ended the transaction before.
@@ -227,20 +229,31 @@ impl Own {
         Ok(())
     }
 
-    /// The connection, a new one if there is none. Who has it puts it back when it is in order.
+    /// The connection, a new one if there is none, or if the server has ended it while it was idle. Who has it puts it back when
+    /// it is in order.
     async fn take(&mut self) -> Result<PositionedConnection, Error> {
-        match self.connection.take() {
-            Some(own) => Ok(own),
-            None => tokio::time::timeout(self.limit, self.sessions.begin())
-                .await
-                .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
-                .map(|connection| PositionedConnection { connection, position: 0 })
-                .map_err(read_failed),
+        if let Some(mut own) = self.connection.take() {
+            if own.well_at.elapsed() <= KNOWN_WELL_FOR {
+                return Ok(own);
+            }
+            if ServerSessions::answers(&mut own.connection, self.limit).await {
+                return Ok(own.well());
+            }
         }
+        let connection = tokio::time::timeout(self.limit, self.sessions.begin())
+            .await
+            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
+            .map_err(read_failed)?;
+        Ok(PositionedConnection { connection, position: 0, well_at: Instant::now() })
     }
 }
 
 impl PositionedConnection {
+    /// The same, known to be in order now.
+    fn well(self) -> Self {
+        Self { well_at: Instant::now(), ..self }
+    }
+
     /// Its session, which gets the position of the ledger if that has moved.
     async fn session(&mut self, remembered: &Remembered) -> Result<Session<'_>, Error> {
         let position = remembered.position();

@@ -24,7 +24,8 @@ use crate::pause::jittered;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, TlsFile, TlsFiles};
-pub(super) use server_sessions::ServerSessions;
+use server_sessions::PINGS_PER_CALL;
+pub(super) use server_sessions::{KNOWN_WELL_FOR, ServerSessions};
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
 /// longer than that for a paused owner's last transaction.
@@ -58,14 +59,9 @@ const VITAL_CONNECTIONS: u32 = 6;
 /// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
 /// a caller hears only that nobody knows.
 const ACQUIRE_TENTHS: u32 = 9;
-/// A connection that was idle for longer is pinged before it is lent.
-const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
 /// runs out.
 const VITAL_PING_MAX: Duration = Duration::from_millis(250);
-/// Any other one is replaced after this part of a call's limit, so that there is time for the call on a new one: not sooner, since a
-/// server that is slow for a moment must not have all of them made anew.
-const PINGS_PER_CALL: u32 = 4;
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;

@@ -1,11 +1,13 @@
 //! A ledger that takes no writes for a while: the disk is full, the database is read-only, or the role lacks a right. Writes
 //! fail as retryable, the health says why, and all heals by itself.
 
-use domain::{InstanceId, SignerId, Token};
-use ledger::{Options, Unwritable, Verdict};
+use std::time::Duration;
+
+use domain::{InstanceId, SequenceName, SignerId, Token};
+use ledger::{Options, SequenceChange, Unwritable, Verdict};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
-use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, by, eventually, new_grant, owner, signer};
 use crate::shop::{job, of_lane, plain, session, submit};
 
 /// Runs statements as another hand would, on a connection of its own.
@@ -241,6 +243,30 @@ async fn a_server_without_a_connection_for_a_write_is_away_while_it_answers_read
         grants(&b, &s, &a, token, nonce + 1).await.unwrap();
     }
     by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_fails_on_a_connection_that_the_server_ended_while_it_was_idle() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let (token, lane) = (b.acquired(&a, &s, LONG_MS).await, b.lane(session("l"), &a).await);
+    let sequence = SequenceName::parse("s").unwrap();
+    b.ledger.put_sequence(&sequence, &SequenceChange::default(), &by()).await.unwrap();
+    for number in 0..3 {
+        let granted = grants(&b, &s, &a, token, number).await;
+        assert!(matches!(granted, Ok(Verdict::Committed { .. })), "{granted:?}");
+        b.does(of_lane(&lane, [submit(plain(job(number)))])).await;
+        b.ledger.grant_sequence(&sequence, 1).await.unwrap();
+        by_hand(
+            &b,
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+             WHERE datname = current_database()
+               AND application_name IN ('fencepost trains', 'fencepost sequences')",
+        )
+        .await;
+        // One that was used a moment ago is taken as it is.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

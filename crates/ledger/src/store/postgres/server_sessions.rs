@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row};
@@ -26,15 +27,23 @@ const LOOKS: usize = 3;
 /// What every session has, whatever is the default of the role or the database. All statements are written for read committed:
 /// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile. The
 /// sessions' own limits end a transaction that takes too long; a migration and a recovery take as long as they take. Servers
-/// before 17 have no `transaction_timeout`. A commit is answered once it is on the disk, and on that of a synchronous standby:
-/// `synchronous_commit` is set in any case, so that no later reload of the server's settings turns it off. Where it came from is
-/// kept for the look at the ledger's health, also in a session that a pooler gives again as it was.
-const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; \
+/// before 17 have no `transaction_timeout`. The server ends no session that is idle: its next call would fail. A commit is
+/// answered once it is on the disk, and on that of a synchronous standby: `synchronous_commit` is set in any case, so that no
+/// later reload of the server's settings turns it off. Where it came from is kept for the look at the ledger's health, also in
+/// a session that a pooler gives again as it was.
+const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; SET idle_session_timeout = 0; \
      SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; \
      SELECT set_config('fencepost.commits_set_by', \
                        coalesce(nullif(current_setting('fencepost.commits_set_by', true), ''), source), false), \
             set_config('synchronous_commit', CASE setting WHEN 'remote_apply' THEN setting ELSE 'on' END, false) \
      FROM pg_settings WHERE name = 'synchronous_commit'; ";
+
+/// A session that was idle for longer is pinged before it is lent.
+pub(in crate::store) const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
+/// One that does not answer the ping within this part of a call's limit is replaced, so that there is time for the call on a
+/// new one: not sooner, since a server that is slow for a moment must not have all of them made anew. Vital ones have a limit
+/// of their own.
+pub(super) const PINGS_PER_CALL: u32 = 4;
 
 /// How sessions of one kind are begun.
 #[derive(Clone, Debug)]
@@ -78,6 +87,11 @@ impl ServerSessions {
         prepare(&mut session, Arc::clone(&self.settings), self.remembered.clone()).await?;
         self.outage.wrote();
         Ok(session)
+    }
+
+    /// Whether one that was idle still answers, for a call with this limit.
+    pub(in crate::store) async fn answers(session: &mut PgConnection, limit: Duration) -> bool {
+        tokio::time::timeout(limit / PINGS_PER_CALL, session.ping()).await.is_ok_and(|answer| answer.is_ok())
     }
 
     /// A pool of such sessions, which begins each when it is needed.
@@ -160,7 +174,7 @@ mod tests {
         database.query(&alter).unwrap();
     }
 
-    async fn shown(session: &mut PgConnection) -> [String; 5] {
+    async fn shown(session: &mut PgConnection) -> [String; 6] {
         let mut shown = Vec::new();
         for setting in [
             "SHOW lock_timeout",
@@ -168,6 +182,7 @@ mod tests {
             "SHOW application_name",
             "SHOW transaction_isolation",
             "SHOW synchronous_commit",
+            "SHOW idle_session_timeout",
         ] {
             shown.push(sqlx::query_scalar::<_, String>(setting).fetch_one(&mut *session).await.unwrap());
         }
@@ -180,13 +195,14 @@ mod tests {
             let database = Database::fresh().unwrap();
             set_default(&database, "default_transaction_isolation = serializable");
             set_default(&database, "synchronous_commit = off");
+            set_default(&database, "idle_session_timeout = 60000");
             let pooler = PgBouncer::start(&database, PoolMode::Session).unwrap();
             (database, pooler)
         });
         let (database, pooler) = started.await.unwrap();
         for url in [database.url(), pooler.url()] {
             let sessions = sessions_at(url);
-            let wanted = ["1234ms", "off", "some name", "read committed", "on"];
+            let wanted = ["1234ms", "off", "some name", "read committed", "on", "0"];
             assert_eq!(shown(&mut sessions.begin().await.unwrap()).await, wanted, "{url}");
             let pool = sessions.pool(PgPoolOptions::new().max_connections(2));
             let (mut first, mut second) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
