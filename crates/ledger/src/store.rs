@@ -48,6 +48,7 @@ const RAISE: Statement = statement!(both "identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
+const SETTLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "settle"));
 const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
 
 /// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
@@ -196,6 +197,23 @@ impl Store {
     /// Sends one statement by itself that answers one row at least.
     async fn one<T: FromEither>(&self, way: Way, ask: Ask) -> Result<T> {
         self.optional(way, ask).await?.ok_or_else(|| read_failed(sqlx::Error::RowNotFound))
+    }
+
+    /// Sends one statement by itself that reads what an earlier call has written, to answer it as done. On PostgreSQL that
+    /// call may have been cut off while its commit waited for a synchronous standby, and its rows are seen from then on: what is
+    /// found is answered when the standby has it.
+    async fn settled<T: FromEither + Send + 'static>(&self, ask: Ask) -> Result<Vec<T>> {
+        self.with(Way::KeyReads, move |mut session| {
+            Box::pin(async move {
+                let found = session.all(ask).await?;
+                if !found.is_empty() && session.kind() == Kind::Postgres {
+                    // On the connection that has read: another one may reach the next primary.
+                    session.touch(SETTLE.on(Kind::Postgres)).await?;
+                }
+                Ok(found)
+            })
+        })
+        .await
     }
 
     async fn answer(&self, way: Way, ask: Ask) -> Result<Answer> {

@@ -165,8 +165,8 @@ impl Bulks for Store {
     }
 
     async fn kept_bulk(&self, key_hash: &str) -> Result<Option<BulkRecord>> {
-        let row: Option<BulkRow> = self.optional(Way::KeyReads, self.ask(&KEPT).bind(key_hash)).await?;
-        row.map(BulkRecord::try_from).transpose()
+        let rows: Vec<BulkRow> = self.settled(self.ask(&KEPT).bind(key_hash)).await?;
+        rows.into_iter().next().map(BulkRecord::try_from).transpose()
     }
 
     async fn bulk(&self, id: BulkId) -> Result<Option<BulkRecord>> {

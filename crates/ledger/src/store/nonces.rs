@@ -256,7 +256,7 @@ impl Store {
         let ask = self.ask(&KEYS).rows(scopes, |scopes| {
             scopes.column("scope", |scope| scope.scope.as_str()).column("key", |scope| scope.key.as_str());
         });
-        self.all(Way::KeyReads, ask).await
+        self.settled(ask).await
     }
 
     async fn holds(&self, statement: &Statement, signer: &SignerId, limit: usize) -> Result<Vec<HoldRow>> {

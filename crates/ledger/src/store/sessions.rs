@@ -82,6 +82,12 @@ impl Store {
         .await
     }
 
+    /// A session that an earlier call has made, as [`Self::settled`].
+    async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
+        let rows: Vec<SessionRow> = self.settled(self.ask(&SHOW).bind(id.as_str())).await?;
+        rows.into_iter().next().map(SessionRecord::try_from).transpose()
+    }
+
     /// An ask for the sessions of a filter, which stands in the text: a partial index serves a condition that is written out.
     fn listing(&self, statement: &Statement, filter: &SessionFilter) -> Ask {
         let asks_for = |mark: &str| match mark {
@@ -124,7 +130,7 @@ impl Sessions for Store {
                     None => Err(changed_meanwhile(id)),
                 }
             }
-            _ => match self.session(id).await? {
+            _ => match self.settled_session(id).await? {
                 Some(SessionRecord { spec: made, created_at, .. }) if made == *spec => {
                     Ok(Opened::Made { created_at })
                 }

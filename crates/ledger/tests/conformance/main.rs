@@ -32,6 +32,7 @@ mod session_places;
 mod sessions;
 mod settings;
 mod shop;
+mod standbys;
 mod traffic;
 mod trains;
 mod transfers;

@@ -1,0 +1,78 @@
+//! Commits that wait for a standby that is not there.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use domain::IdempotencyKey;
+use ledger::{JobKey, KeptPlan, KeyScope, NewPlan, Opened, Options, PlanCreated};
+use testkit::PATIENCE;
+use testkit::servers::Postgres;
+
+use crate::bench::eventually;
+use crate::plan_steps::{new, plan, plan_id};
+use crate::sessions::spec;
+use crate::shop::session_id;
+
+fn key(name: &str) -> JobKey {
+    let scope = KeyScope { scope: "someone".to_owned(), key: IdempotencyKey::parse(name).unwrap() };
+    JobKey { scope, body_hash: [3; 32] }
+}
+
+async fn says(server: &Arc<Postgres>, statement: &'static str) {
+    let server = Arc::clone(server);
+    tokio::task::spawn_blocking(move || server.query(statement)).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
+    let server = tokio::task::spawn_blocking(|| Arc::new(Postgres::start().unwrap())).await.unwrap();
+    let database = server.database().unwrap();
+    // A commit that waits is given up soon.
+    let options = Options {
+        url: database.url().to_owned(),
+        connections_max: 8,
+        connect_timeout_ms: 20_000,
+        call_timeout_ms: 2_000,
+    };
+    let ledger = ledger::open(&options).await.unwrap();
+    says(&server, "alter system set synchronous_standby_names = 'gone'").await;
+    says(&server, "select pg_reload_conf()").await;
+    let make = async |id: u128, named: u128| {
+        let plan = NewPlan { key: Some(key(&format!("p{named}"))), ..new(&plan(id, &["x"])) };
+        ledger.create_plan(plan).await
+    };
+    let open = async |name: &str, is_keyed: bool| {
+        let key = is_keyed.then(|| key(name));
+        ledger.open_session(&session_id(name), &spec(), key.as_ref(), None).await
+    };
+    // The server reads its settings when it comes to it.
+    let (mut last, patience) = (1, Instant::now() + PATIENCE);
+    while make(last, last).await.is_ok() {
+        last += 1;
+        assert!(Instant::now() < patience, "no commit waits for the standby");
+    }
+    let hung = [open("keyed", true).await, open("named", false).await];
+    assert!(hung.iter().all(Result::is_err), "{hung:?}");
+    // Other calls see the rows once the sessions that wait are gone.
+    let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
+    says(&server, end).await;
+    assert!(ledger.plan(plan_id(last)).await.unwrap().is_some());
+    let (made, opened) =
+        (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
+    assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
+    assert!(
+        opened.iter().all(|opened| opened.as_ref().is_err_and(ledger::Error::is_retryable)),
+        "{opened:?}"
+    );
+    assert!(ledger.kept_plan(&key(&format!("p{last}")).scope).await.is_err());
+    says(&server, "alter system reset synchronous_standby_names").await;
+    says(&server, "select pg_reload_conf()").await;
+    let kept = PlanCreated::Kept(KeptPlan { body_hash: [3; 32], plan: plan_id(last) });
+    eventually("the first plan is the answer", async || {
+        make(last + 1, last).await.is_ok_and(|made| made == kept)
+    })
+    .await;
+    let kept = Opened::Kept { body_hash: [3; 32], session: session_id("keyed") };
+    assert_eq!(open("keyed", true).await.unwrap(), kept);
+    assert!(matches!(open("named", false).await, Ok(Opened::Made { .. })));
+}
