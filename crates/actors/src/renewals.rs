@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
-use ledger::{Renewal, Renewed, jittered};
+use ledger::{LastTold, Renewal, Renewed, jittered};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -81,6 +81,7 @@ type OnLost = Box<dyn Fn(&Resource) + Send + Sync>;
 pub(crate) struct Renewals {
     kept: DashMap<Resource, Arc<LeaseDeadline>>,
     on_lost: OnceLock<OnLost>,
+    told_locked: LastTold,
 }
 
 impl Renewals {
@@ -197,7 +198,12 @@ impl Renewals {
             }
         }
         if locked > 0 {
-            tracing::warn!(leases = locked, "rows of leases are locked; the leases are renewed later");
+            let words = "rows of leases are locked; the leases are renewed later";
+            if self.told_locked.is_due() {
+                tracing::warn!(leases = locked, "{words}");
+            } else {
+                tracing::debug!(leases = locked, "{words}");
+            }
         }
         locked == 0
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use domain::AuditEntry;
 
-use crate::store::Store;
-use crate::{Ledger, Migrate, Options, Result};
+use crate::store::{Store, postgres};
+use crate::{Error, Kind, Ledger, Migrate, Options, Result};
 
 /// By how much each fencing token is raised at least: more takeovers than a resource has while a backup is the newest one. The
 /// database's time in milliseconds is the least token then, so that a second recovery of the same backup raises them further.
@@ -83,7 +83,7 @@ pub async fn recover(
     let store = reach(options, migrate).await?;
     let recovery = store.recover(margins.within_limits(), by).await;
     store.close().await;
-    recovery
+    recovery.map_err(|error| explained(error, options))
 }
 
 /// What a recovery by these margins would change. Changes nothing, and refuses tables that are older than this binary.
@@ -106,7 +106,15 @@ pub async fn let_new_signers_grant(options: &Options, migrate: Migrate, by: &Aud
     let store = reach(options, migrate).await?;
     let done = store.let_new_signers_grant(by).await;
     store.close().await;
-    done
+    done.map_err(|error| explained(error, options))
+}
+
+/// The same failure, with what a person can do about it on the server.
+fn explained(error: Error, options: &Options) -> Error {
+    match Kind::of(&options.url) {
+        Ok(Kind::Postgres) => postgres::explained(error, &options.url),
+        _ => error,
+    }
 }
 
 async fn reach(options: &Options, migrate: Migrate) -> Result<Store> {

@@ -537,4 +537,15 @@ mod tests {
             assert!(!refused.contains("hunter2") && refused.lines().count() == 2, "{refused}");
         }
     }
+
+    #[test]
+    fn a_url_of_postgresql_has_one_host() {
+        for (url, words) in
+            [("postgres://a:1,b:2/d", "with one host"), ("postgres://a,b:5432/d", "it names several hosts")]
+        {
+            let environment = vec![("FENCEPOST_DATABASE_URL".into(), url.into())];
+            let refused = Sources { environment, ..Sources::default() }.load().unwrap_err().to_string();
+            assert!(refused.contains(words), "{url}: {refused}");
+        }
+    }
 }

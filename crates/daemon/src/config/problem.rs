@@ -89,7 +89,8 @@ pub(super) fn allowed(key: &str) -> String {
         "ledger.migrate" => l::MIGRATES.join(" or "),
         "ledger.url" => {
             "sqlite:PATH or sqlite://PATH, where a file, and no folder, is named by its path (no :memory:, no file:, no ? \
-             and no #), postgres://… or postgresql://…"
+             and no #), postgres://… or postgresql://… with one host (where there are several servers, a proxy or a name that \
+             leads to the primary)"
                 .to_owned()
         }
         "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),

@@ -281,6 +281,13 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
     }
     // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
     let options = PgConnectOptions::from_str(&known_part(url)).map_err(address)?;
+    if options.get_host().contains(',') {
+        return Err(Error::Address(
+            "the database URL cannot be used: it names several hosts, of which the driver takes none; name a proxy, or a name \
+             that leads to the primary"
+                .to_owned(),
+        ));
+    }
     Ok(options.extra_float_digits(None).disable_statement_logging())
 }
 
@@ -464,6 +471,14 @@ fn not_settled(failure: MigrateFailure) -> Error {
         // A server that went away is worth a wait; one that refused is not.
         MigrateFailure::Driver(source) => read_failed(source),
         MigrateFailure::Final(error) => error,
+    }
+}
+
+/// The failure of a command that writes once; if a person has to do something before it is run again, [`Error::Unprepared`].
+pub(crate) fn explained(error: Error, url: &str) -> Error {
+    match connect_options(url) {
+        Ok(connect) => unprepared::explained_once(error, &connect),
+        Err(_) => error,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use domain::{InstanceId, SequenceName, SignerId, Token};
-use ledger::{Options, SequenceChange, Unwritable, Verdict};
+use ledger::{Error, Margins, Migrate, Options, SequenceChange, Unwritable, Verdict};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{Bench, LONG_MS, batch, by, eventually, new_grant, owner, signer};
@@ -139,6 +139,25 @@ async fn a_server_that_only_reads_is_retryable_and_reported_until_it_writes() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_that_the_server_refuses_says_what_to_do() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    let (_, host) = b.options.url.rsplit_once('@').unwrap();
+    let options = Options { url: format!("postgres://{role}@{host}"), ..b.options.clone() };
+    let margins = Margins { numbers: 0, lead_ms: 0 };
+    let told = async || match ledger::recover(&options, Migrate::Auto, margins, &by()).await {
+        Err(Error::Unprepared(told)) => told,
+        other => panic!("{other:?}"),
+    };
+    by_hand(&b, &format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
+    let text = told().await;
+    assert!(text.contains("nothing was written") && text.contains("name the primary"), "{text}");
+    by_hand(&b, &format!("ALTER ROLE {role} RESET ALL; REVOKE UPDATE, DELETE ON lease FROM {role}")).await;
+    let text = told().await;
+    assert!(text.contains("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"), "{text}");
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 /// The same database, whose ledger is opened by a role that has no rights but those on the tables; and that role.

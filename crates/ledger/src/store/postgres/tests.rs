@@ -131,6 +131,14 @@ fn a_parameter_that_the_driver_does_not_know_is_refused_by_its_name_and_without_
 }
 
 #[test]
+fn several_hosts_are_refused() {
+    for url in ["postgres://u@a,b:5432/d?sslmode=verify-full", "postgres:///d?host=a,b"] {
+        let refused = connect_options(url).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("names several hosts"), "{url}: {refused}");
+    }
+}
+
+#[test]
 fn what_providers_write_into_their_urls_for_libpq_has_no_effect() {
     let plain = "postgres://u:p%3F@h/f?sslmode=require&options=-c%20work_mem%3D1MB";
     let url = format!("{plain}&channel_binding=require&connect_timeout=10&target_session_attrs=read-write");

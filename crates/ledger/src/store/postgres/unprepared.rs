@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row};
 
 use super::read_failed;
 use crate::sql::sql_file;
-use crate::{Error, Result};
+use crate::{Error, Result, Unwritable};
 
 const ENCODING: &str = sql_file!("postgres-only", "session_encoding");
 /// The encoding of a database that keeps every text.
@@ -27,6 +27,20 @@ pub(super) fn explained(error: Error, connect: &PgConnectOptions) -> Error {
         Some(sql) => unprepared(&format!("the database server refuses: {}", database.message()), &sql),
         None => error,
     }
+}
+
+/// The same of a command that writes in one transaction, and waits for nothing: a server that takes reads only has undone it.
+pub(super) fn explained_once(error: Error, connect: &PgConnectOptions) -> Error {
+    if Unwritable::why(&error) != Some(Unwritable::ReadOnly) {
+        return explained(error, connect);
+    }
+    let role = identifier(connect.get_username());
+    let said = error.driver().map(ToString::to_string).unwrap_or_default();
+    let what = format!(
+        "the database server takes reads only, and nothing was written: {said}\n  If it is a standby, name the primary in the \
+         database URL, or promote it first (pg_promote). If it is none, a setting makes it so."
+    );
+    unprepared(&what, &[format!("ALTER ROLE {role} SET default_transaction_read_only = off;")])
 }
 
 fn unprepared(what: &str, sql: &[String]) -> Error {
