@@ -9,18 +9,23 @@
 //! The position alone would miss a failover that lost less than the time between two looks. So a process also remembers
 //! which PostgreSQL server it was: its system identifier, its timeline, and whether its commits waited for a standby. A
 //! standby that becomes the primary begins another timeline, and every connection to the old primary ends. Each new
-//! connection that writes asks which server it reached ([`Remembered::expects`]), and writes nothing to another one than the
-//! last look accepted. [`Reason::of`] says which other one a look accepts.
+//! connection asks which server it reached ([`Remembered::expects`]), and is closed if that is another one than the last look
+//! accepted. [`Reason::of`] says which other one a look accepts; then those that were opened before are closed
+//! ([`Remembered::keeps`]), since an old primary may live on, and a proxy may keep what leads to it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// A rise of the position by more than this is a recovery: looks would take years for it.
 const RECOVERED_BY: i64 = 1 << 31;
+
+/// A new connection has reached the server that was accepted at most so long before it counts as open.
+const OPENED_WITHIN: Duration = Duration::from_millis(50);
 
 /// Which ledger it is, and how far it has got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +95,8 @@ pub enum Reason {
     AsynchronousFailover,
     /// A standby took over that had less of the log than was committed.
     LostCommits,
-    /// The timeline is an earlier one.
+    /// The timeline is an earlier one: that of an old primary that lives on, or of a restored copy. Nothing is known of the
+    /// accepted server.
     EarlierTimeline,
 }
 
@@ -152,10 +158,19 @@ pub(crate) struct Remembered(Arc<Seen>);
 struct Seen {
     /// The highest position.
     position: AtomicI64,
-    /// The system identifier and timeline of the server that was accepted.
-    server: Mutex<Option<(String, i64)>>,
+    accepted: Mutex<Accepted>,
+    /// The last look has found the ledger behind.
+    is_behind: AtomicBool,
     /// It was said that the server does not tell who it is.
     is_told: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Accepted {
+    /// The system identifier and timeline of the server.
+    server: Option<(String, i64)>,
+    /// When it took the place of another one.
+    since: Option<Instant>,
 }
 
 impl Remembered {
@@ -171,20 +186,39 @@ impl Remembered {
 
     /// Notes the server that a look accepted, or that the look's process knew.
     pub(crate) fn accepts(&self, server: Option<&Server>) {
-        if let Some(server) = server {
-            *self.0.server.lock() = Some((server.system.clone(), server.timeline));
+        let Some(server) = server else { return };
+        let (server, mut accepted) = ((server.system.clone(), server.timeline), self.0.accepted.lock());
+        if accepted.server.as_ref().is_some_and(|before| *before != server) {
+            accepted.since = Some(Instant::now());
         }
+        accepted.server = Some(server);
     }
 
-    /// Whether there is a server that a connection must reach to write.
+    /// Notes whether a look has found the ledger behind.
+    pub(crate) fn looked(&self, is_behind: bool) {
+        self.0.is_behind.store(is_behind, Ordering::Release);
+    }
+
+    /// Whether there is a server that a connection must reach.
     pub(crate) fn expects(&self) -> bool {
-        self.0.server.lock().is_some()
+        self.0.accepted.lock().server.is_some()
+    }
+
+    /// Whether a connection that has been open for so long was opened to the accepted server.
+    pub(crate) fn keeps(&self, age: Duration) -> bool {
+        self.0.accepted.lock().since.is_none_or(|since| age + OPENED_WITHIN < since.elapsed())
+    }
+
+    /// Whether the next look may go by a connection of the last one. It may not where that has found the ledger behind: the
+    /// connection may lead to an old primary.
+    pub(crate) fn keeps_look(&self, _age: Duration) -> bool {
+        !self.0.is_behind.load(Ordering::Acquire)
     }
 
     /// Whether this is that server.
     pub(crate) fn is_accepted(&self, system: &str, timeline: Option<i64>) -> bool {
-        let server = self.0.server.lock();
-        server.as_ref().is_none_or(|(known, on)| known == system && Some(*on) == timeline)
+        let accepted = self.0.accepted.lock();
+        accepted.server.as_ref().is_none_or(|(known, on)| known == system && Some(*on) == timeline)
     }
 
     /// Whether nobody was told yet that the server does not say who it is.
@@ -290,5 +324,29 @@ mod tests {
         }
         remembered.accepts(Some(&server(2, 0, false)));
         assert!(remembered.is_accepted("7", Some(2)));
+    }
+
+    #[test]
+    fn connections_from_before_another_server_was_accepted_are_not_kept() {
+        let (remembered, old) = (Remembered::default(), Duration::from_secs(60));
+        for timeline in [1, 1] {
+            remembered.accepts(Some(&server(timeline, 0, true)));
+            assert!(remembered.keeps(old), "the server is the same");
+        }
+        remembered.accepts(Some(&server(2, 0, true)));
+        assert!(!remembered.keeps(old));
+        let before = Instant::now().checked_sub(old);
+        remembered.0.accepted.lock().since = before;
+        remembered.accepts(Some(&server(2, 9, true)));
+        assert!(remembered.keeps(old / 2) && !remembered.keeps(old * 2), "opened since, and before");
+    }
+
+    #[test]
+    fn a_look_that_found_the_ledger_behind_is_followed_by_one_on_a_new_connection() {
+        let remembered = Remembered::default();
+        for is_behind in [false, true, false] {
+            remembered.looked(is_behind);
+            assert_eq!(remembered.keeps_look(Duration::ZERO), !is_behind);
+        }
     }
 }

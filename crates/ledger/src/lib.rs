@@ -215,7 +215,8 @@ pub trait Ledger:
 
     /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on
     /// nothing is granted by one that is behind it. A SQLite file that, or whose log, is seen to have lost its name counts as gone
-    /// back until it is opened again: all but looks then gets [`Error::Unavailable`].
+    /// back until it is opened again: all but looks then gets [`Error::Unavailable`]. On PostgreSQL all but looks then reaches
+    /// the server alone that this look has accepted, or the one that was known.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.

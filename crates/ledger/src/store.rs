@@ -51,6 +51,9 @@ const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-on
 const SETTLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "settle"));
 const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
 
+/// A look that reaches an old primary is done again on a new connection, until there were so many.
+const LOOKS_MAX: usize = 3;
+
 /// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
 const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
@@ -94,15 +97,16 @@ pub(crate) enum Way {
     VitalReads,
     /// Writes of instances' leases.
     VitalWrites,
-    /// The rise of the ledger's position: also in a SQLite file that has lost its name.
-    PositionWrites,
+    /// Looks at the ledger's identity, which raise its position: on whatever server answers, and also in a SQLite file that has
+    /// lost its name.
+    Looks,
 }
 
 impl Way {
     const fn effect(self) -> Effect {
         match self {
             Self::Reads | Self::KeyReads | Self::VitalReads => Effect::Reads,
-            Self::Writes | Self::Acquires | Self::VitalWrites | Self::PositionWrites => Effect::Writes,
+            Self::Writes | Self::Acquires | Self::VitalWrites | Self::Looks => Effect::Writes,
         }
     }
 }
@@ -244,7 +248,7 @@ impl Store {
         match way {
             Way::Writes | Way::Acquires => self.outage.saw_write(&answer),
             // Those that write here have connections of their own, and say nothing of other writes.
-            Way::Reads | Way::KeyReads | Way::VitalReads | Way::VitalWrites | Way::PositionWrites => {
+            Way::Reads | Way::KeyReads | Way::VitalReads | Way::VitalWrites | Way::Looks => {
                 self.outage.saw(&answer);
             }
         }
@@ -272,42 +276,41 @@ impl Store {
         .await
     }
 
-    /// A look at the ledger's identity by the connections that are open.
+    /// A look at the ledger's identity. What an old primary answers says nothing of the one that was accepted, to which another
+    /// connection may lead.
     async fn look_at_identity(&self, known: Option<&Identity>) -> Result<Witness> {
-        let (kind, identity, remembered) = (self.database(), self.ask(&IDENTITY), self.remembered.clone());
-        let look = self.with(Way::VitalReads, move |mut session| {
-            Box::pin(async move {
-                let (server, ended) = match kind {
-                    Kind::Postgres => server::found(&mut session, &remembered).await?,
-                    Kind::Sqlite => (None, None),
-                };
-                let (cluster, position) = session.one(identity).await?;
-                Ok((Identity { cluster, position, server }, ended))
-            })
+        for _ in 1..LOOKS_MAX {
+            let seen = self.look_once(known).await?;
+            if !matches!(seen, Witness::WentBack(_, Reason::EarlierTimeline)) {
+                return Ok(seen);
+            }
+        }
+        self.look_once(known).await
+    }
+
+    async fn look_once(&self, known: Option<&Identity>) -> Result<Witness> {
+        let (before, remembered) = (known.cloned(), self.remembered.clone());
+        let look = self.with(Way::Looks, move |mut session| {
+            Box::pin(async move { looked(&mut session, before.as_ref(), &remembered).await })
         });
-        let (mut found, ended) = look.await?;
-        if let Some(known) = known {
-            if let Some(reason) = Reason::of(known, &found, ended) {
-                // From now on nothing is granted by a ledger that is behind.
+        let seen = look.await?;
+        // Here, not in the call: it may end when nobody waits for it any more, after a later look.
+        match (&seen, known) {
+            (Witness::Current(found), _) => {
+                self.remembered.saw(found.position);
+                self.remembered.accepts(found.server.as_ref());
+            }
+            // From now on nothing is granted by a ledger that is behind.
+            (Witness::WentBack(_, reason), Some(known)) => {
                 self.remembered.accepts(known.server.as_ref());
-                if reason != Reason::OtherLedger {
+                if *reason != Reason::OtherLedger {
                     self.remembered.saw(known.position);
                 }
-                return Ok(Witness::WentBack(found, reason));
             }
-            found.server = found.server.or_else(|| known.server.clone());
+            (Witness::WentBack(..), None) => {}
         }
-        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
-        let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
-        let raised: Option<(i64,)> = self.optional(Way::PositionWrites, raise).await?;
-        self.remembered.saw(raised.map_or(lowest, |(position,)| position));
-        Ok(match raised {
-            Some((position,)) => {
-                self.remembered.accepts(found.server.as_ref());
-                Witness::Current(Identity { position, ..found })
-            }
-            None => Witness::WentBack(found, Reason::Position),
-        })
+        self.remembered.looked(matches!(seen, Witness::WentBack(..)));
+        Ok(seen)
     }
 
     /// Looks whether writes fail still that failed for this reason. `false` where the look does not say so.
@@ -370,6 +373,34 @@ impl Store {
         })
         .await
     }
+}
+
+/// Reads the ledger's identity and raises its position, on one connection: two could be of two servers.
+async fn looked(
+    session: &mut Session<'_>,
+    known: Option<&Identity>,
+    remembered: &Remembered,
+) -> sqlx::Result<Witness> {
+    let kind = session.kind();
+    let (server, ended) = match kind {
+        Kind::Postgres => server::found(session, remembered).await?,
+        Kind::Sqlite => (None, None),
+    };
+    let (cluster, position): (String, i64) = session.one(IDENTITY.on(kind)).await?;
+    let mut found = Identity { cluster, position, server };
+    if let Some(known) = known {
+        if let Some(reason) = Reason::of(known, &found, ended) {
+            return Ok(Witness::WentBack(found, reason));
+        }
+        found.server = found.server.or_else(|| known.server.clone());
+    }
+    let lowest = known.map_or(found.position, |known| known.position).max(remembered.position());
+    let raise = RAISE.on(kind).bind(found.cluster.as_str()).bind(lowest);
+    let raised = session.all::<(i64,)>(raise).await?;
+    Ok(match raised.first() {
+        Some((position,)) => Witness::Current(Identity { position: *position, ..found }),
+        None => Witness::WentBack(found, Reason::Position),
+    })
 }
 
 /// How many of a pool's connections are lent.

@@ -2,8 +2,9 @@
 //! that went back in time.
 //!
 //! While it counts as gone back, every request is refused. It ends when an operator has run `fencepost recover`, which takes
-//! the ledger past all that was seen of it; where a SQLite file has lost its name, with the process. A recovered ledger that
-//! lacks the cluster's secret gets it from this instance.
+//! the ledger past all that was seen of it; where a SQLite file has lost its name, with the process; where an old PostgreSQL
+//! primary answered, once the one that took over answers. A recovered ledger that lacks the cluster's secret gets it from
+//! this instance.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -210,8 +211,11 @@ impl Witness {
     /// A ledger that does not answer changes nothing.
     async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> ledger::Result<Found> {
         let found = self.look_at_the_ledger(ledger, api).await;
-        // So that a jump is noticed also while nothing is granted.
-        if let Err(error) = self.clock.look(ledger).await {
+        // So that a jump is noticed also while nothing is granted. To a server that no look has accepted there is no other
+        // connection, and the next look is not to wait for one.
+        if matches!(found, Ok(Found::Current | Found::Recovered))
+            && let Err(error) = self.clock.look(ledger).await
+        {
             tracing::debug!(%error, "the database's clock could not be read");
         }
         found
@@ -239,9 +243,15 @@ impl Witness {
                     self.known.as_ref().is_some_and(|known| identity.is_recovered_since(known));
                 if std::mem::take(&mut self.has_refused) {
                     metrics::gauge!("fencepost_ledger_went_back").set(0.0);
-                    tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
+                    let position = identity.position;
+                    if is_recovered {
+                        tracing::warn!(position, "the ledger was recovered; serving again");
+                    } else {
+                        tracing::warn!(position, "the ledger is as far as it was known to be; serving again");
+                    }
                     refuse(None);
-                } else {
+                }
+                if !is_recovered {
                     self.note_failover(&identity);
                 }
                 self.knows(identity);
@@ -312,6 +322,13 @@ impl Witness {
                     this instance again; or stop it, and run `fencepost recover --confirm` with its --database-url or --config \
                     for the other one. Where the log alone is gone, stop this instance by SIGTERM, so that it writes the log \
                     into the file, and start it again (see docs/operations.md)"
+                .to_owned();
+        }
+        if self.reason == Some(Reason::EarlierTimeline) {
+            return "an old primary still answers behind the ledger's name: its timeline is earlier than that of the one that \
+                    took over. Shut it off, and have a proxy cut its connections to it; requests are served again once the \
+                    other one answers. If it is a copy restored on purpose, run `fencepost recover --confirm` with this \
+                    instance's --database-url or --config (see docs/operations.md)"
                 .to_owned();
         }
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -516,6 +533,20 @@ mod tests {
         assert_eq!((recovered, is_over), (Found::Recovered, true));
         witness.write_now();
         assert_eq!(remembered(&file), Some(1 << 40));
+    }
+
+    #[test]
+    fn a_refusal_for_an_old_primary_ends_when_the_accepted_one_answers_and_counts_as_no_recovery() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut witness = started(&folder.path().join("witness"));
+        witness.note(current(9), |_| {}).unwrap();
+        let mut told = None;
+        let old = Ok(Seen::WentBack(at(8), Reason::EarlierTimeline));
+        assert_eq!(witness.note(old, |why| told = why).unwrap(), Found::WentBack);
+        assert!(told.is_some_and(|why| why.starts_with("an old primary still answers")));
+        let mut is_over = false;
+        let seen = witness.note(current(10), |why| is_over = why.is_none()).unwrap();
+        assert_eq!((seen, is_over), (Found::Current, true));
     }
 
     #[test]

@@ -48,6 +48,8 @@ struct Own {
 /// A connection, and the position of the ledger that its session knows.
 struct PositionedConnection {
     connection: PgConnection,
+    /// When it began to be opened.
+    opened: Instant,
     position: i64,
     /// When it was known to be in order last.
     well_at: Instant,
@@ -229,10 +231,12 @@ impl Own {
         Ok(())
     }
 
-    /// The connection, a new one if there is none, or if the server has ended it while it was idle. Who has it puts it back when
-    /// it is in order.
+    /// The connection, a new one if there is none to the accepted server, or if the server has ended it while it was idle. Who
+    /// has it puts it back when it is in order.
     async fn take(&mut self) -> Result<PositionedConnection, Error> {
-        if let Some(mut own) = self.connection.take() {
+        if let Some(mut own) =
+            self.connection.take().filter(|own| self.remembered.keeps(own.opened.elapsed()))
+        {
             if own.well_at.elapsed() <= KNOWN_WELL_FOR {
                 return Ok(own);
             }
@@ -240,11 +244,12 @@ impl Own {
                 return Ok(own.well());
             }
         }
+        let opened = Instant::now();
         let connection = tokio::time::timeout(self.limit, self.sessions.begin())
             .await
             .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
             .map_err(read_failed)?;
-        Ok(PositionedConnection { connection, position: 0, well_at: Instant::now() })
+        Ok(PositionedConnection { connection, opened, position: 0, well_at: Instant::now() })
     }
 }
 

@@ -56,6 +56,8 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 /// two for those of sessions and plans, of which one each may hang, and one be busy with a thousand renewals; two may wait for
 /// rows, or hang, in acquires or renewals of the instance's own lease.
 const VITAL_CONNECTIONS: u32 = 6;
+/// Connections for looks at the ledger's identity, of which one may hang.
+const LOOK_CONNECTIONS: u32 = 2;
 /// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
 /// a caller hears only that nobody knows.
 const ACQUIRE_TENTHS: u32 = 9;
@@ -134,8 +136,10 @@ pub(crate) struct Pools {
     requests: PgPool,
     /// For [`Way::KeyReads`].
     by_keys: PgPool,
-    /// For renewals, for reading the instances' leases, and for the ledger's position: they never queue behind requests.
+    /// For renewals and for reading the instances' leases: they never queue behind requests.
     vital: PgPool,
+    /// For looks at the ledger's identity. They alone reach whatever server answers.
+    looks: PgPool,
 }
 
 impl Pools {
@@ -143,7 +147,8 @@ impl Pools {
         match way {
             Way::Reads | Way::Writes | Way::Acquires => &self.requests,
             Way::KeyReads => &self.by_keys,
-            Way::VitalReads | Way::VitalWrites | Way::PositionWrites => &self.vital,
+            Way::VitalReads | Way::VitalWrites => &self.vital,
+            Way::Looks => &self.looks,
         }
     }
 
@@ -161,6 +166,7 @@ impl Pools {
         self.requests.close().await;
         self.by_keys.close().await;
         self.vital.close().await;
+        self.looks.close().await;
     }
 }
 
@@ -181,7 +187,8 @@ pub(super) async fn reach(
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let remembered = Remembered::default();
-    let pool = |max, ping_max| {
+    let pool = |max, ping_max, is_kept: fn(&Remembered, Duration) -> bool| {
+        let remembered = remembered.clone();
         let pool = PgPoolOptions::new().max_connections(max);
         // The driver tries again until then where the server gives no more connections.
         let pool = pool.acquire_timeout(call_timeout * ACQUIRE_TENTHS / 10);
@@ -189,12 +196,13 @@ pub(super) async fn reach(
         let pool = pool.acquire_slow_threshold(call_timeout * 2);
         // After a restart of the server the dead ones are replaced instead of failing a request each.
         pool.test_before_acquire(false).before_acquire(move |session, used| {
+            let is_kept = is_kept(&remembered, used.age);
             Box::pin(async move {
                 // One that is dead is replaced without a word: the outage has its own line.
                 let is_well = async {
                     tokio::time::timeout(ping_max, session.ping()).await.is_ok_and(|answer| answer.is_ok())
                 };
-                Ok(used.idle_for <= KNOWN_WELL_FOR || is_well.await)
+                Ok(is_kept && (used.idle_for <= KNOWN_WELL_FOR || is_well.await))
             })
         })
     };
@@ -213,12 +221,26 @@ pub(super) async fn reach(
     let by_keys = (options.connections_max / 2).max(1);
     let ping_max = call_timeout / PINGS_PER_CALL;
     let pools = Pools {
-        requests: requests
-            .clone()
-            .reaching(&remembered)
-            .pool(pool((options.connections_max - by_keys).max(1), ping_max)),
-        by_keys: requests.with(BY_KEYS).pool(pool(by_keys, ping_max)),
-        vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS, VITAL_PING_MAX)),
+        requests: requests.clone().reaching(&remembered).pool(pool(
+            (options.connections_max - by_keys).max(1),
+            ping_max,
+            Remembered::keeps,
+        )),
+        by_keys: requests.with(BY_KEYS).reaching(&remembered).pool(pool(
+            by_keys,
+            ping_max,
+            Remembered::keeps,
+        )),
+        vital: sessions("fencepost vital").reaching(&remembered).pool(pool(
+            VITAL_CONNECTIONS,
+            VITAL_PING_MAX,
+            Remembered::keeps,
+        )),
+        looks: sessions("fencepost looks").pool(pool(
+            LOOK_CONNECTIONS,
+            VITAL_PING_MAX,
+            Remembered::keeps_look,
+        )),
     };
     let here = runtime::Handle::current();
     let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);

@@ -1,5 +1,5 @@
 //! Drills: a standby becomes the primary under load. What an asynchronous one lost is granted to nobody again; a
-//! synchronous one lost nothing, and the instances go on by themselves.
+//! synchronous one lost nothing, and the instances go on by themselves, also where the old primary lives on.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -97,6 +97,20 @@ impl Drill {
         let count = || self.granted.0.lock().seen.len();
         let enough = count() + more;
         until("numbers are granted", async || count() >= enough).await;
+    }
+
+    /// The standby takes the primary's place. That lives on, and open connections to it stay.
+    async fn divides(&self) {
+        let standby = Arc::clone(&self.standby);
+        tokio::task::spawn_blocking(move || standby.promote().unwrap()).await.unwrap();
+        self.proxy.lead_to(self.standby.address());
+    }
+
+    /// All connections are cut, and new ones go to this server.
+    async fn leads_all_to(&self, server: &Postgres) {
+        self.proxy.lead_to(server.address());
+        self.proxy.cut().await.unwrap();
+        self.proxy.heal().await.unwrap();
     }
 
     /// The primary is gone, and the standby takes its place.
@@ -205,6 +219,58 @@ async fn a_synchronous_standby_that_becomes_the_primary_goes_on_and_grants_nothi
     asking.stop().await;
     for url in &drill.urls() {
         until("everything is granted", async || ask_for_all(url, &drill.granted, &WELL).await >= 3).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_primary_that_lives_on_is_left_for_the_synchronous_standby_and_not_gone_back_to() {
+    let drill = Drill::start(true).await;
+    let session = open_session(&drill.urls()[0]).await;
+    // Reads by key have several connections.
+    let reads = drill.urls().into_iter().cycle().take(16).map(|url| {
+        let path = format!("{url}/v1/sessions/{session}");
+        tokio::spawn(async move { patient().request("GET", &path, None, None).await.unwrap().status })
+    });
+    for read in reads.collect::<Vec<_>>() {
+        assert_eq!(read.await.unwrap(), 200);
+    }
+    let asking = drill.asking(&WELL);
+    drill.grants(2_000).await;
+    for url in &drill.urls() {
+        until("commits wait for it", async || ledger_status(url).await == "ok").await;
+    }
+    drill.divides().await;
+    for url in &drill.urls() {
+        until("the failover is noticed", async || failovers(url).await == 1).await;
+    }
+    drill.grants(2_000).await;
+    asking.stop().await;
+    for url in &drill.urls() {
+        until("everything is granted", async || ask_for_all(url, &drill.granted, &WELL).await >= 3).await;
+    }
+    // No connection from before reads of the old primary, which has none of this.
+    let session = open_session(&drill.urls()[0]).await;
+    for url in &drill.urls() {
+        for _ in 0..20 {
+            let path = format!("{url}/v1/sessions/{session}");
+            let shown = patient().request("GET", &path, None, None).await.unwrap();
+            assert_eq!(shown.status, 200, "{}", shown.text);
+        }
+    }
+    // Only the old primary can be reached: it is refused for as long as that is so.
+    drill.leads_all_to(&drill.primary).await;
+    for url in &drill.urls() {
+        until("the old primary is noticed", async || ready_code(url).await == "ledger_went_back").await;
+        let ready = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
+        assert!(ready.text.contains("an old primary still answers"), "{}", ready.text);
+        assert_eq!(ask_for_all(url, &drill.granted, &["ledger_went_back"]).await, 0);
+    }
+    drill.leads_all_to(&drill.standby).await;
+    for url in &drill.urls() {
+        until("it serves again", async || matches!(ready_code(url).await.as_str(), "ready" | "degraded"))
+            .await;
+        until("everything is granted", async || ask_for_all(url, &drill.granted, &WELL).await >= 3).await;
+        assert_eq!(failovers(url).await, 1);
     }
 }
 

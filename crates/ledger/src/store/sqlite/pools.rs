@@ -141,7 +141,7 @@ impl Pools {
     pub(in crate::store) async fn lend(&self, way: Way) -> Result<Lent> {
         if self.has_lost_name() {
             return match way {
-                Way::VitalReads | Way::PositionWrites => {
+                Way::VitalReads | Way::Looks => {
                     let connection = self.spare.acquire().await.map_err(read_failed)?;
                     Ok(Lent { connection, is_spare: true, _turn: None })
                 }
@@ -154,7 +154,7 @@ impl Pools {
             Way::VitalReads => (&self.vital, None),
             Way::Writes => (&self.writer, Some(&self.write_turns)),
             Way::Acquires => (&self.writer, Some(&self.acquire_turns)),
-            Way::VitalWrites | Way::PositionWrites => (&self.writer, None),
+            Way::VitalWrites | Way::Looks => (&self.writer, None),
         };
         let deadline = tokio::time::Instant::now() + pool.options().get_acquire_timeout();
         let turn = match turns {
