@@ -12,7 +12,14 @@
 //! connection asks which server it reached ([`Remembered::expects`]), and is closed if that is another one than the last look
 //! accepted. [`Reason::of`] says which other one a look accepts; then those that were opened before are closed
 //! ([`Remembered::keeps`]), since an old primary may live on, and a proxy may keep what leads to it.
+//!
+//! That commits waited for a standby does not say that it was this one, nor that they waited to their end: an operator may have
+//! cancelled the wait, after which PostgreSQL answers as if it were over. So a process keeps the numbers of the transactions
+//! that it was answered since the last look ([`Remembered::answered`]), and asks a server of another timeline whether it has
+//! committed each of them. A server gives the numbers that it has not seen to transactions of its own; so a number counts only if
+//! the server has replayed something of that transaction ([`Mark`]). What was answered before a look stands in the log before the look's own transaction.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -115,10 +122,19 @@ impl fmt::Display for Reason {
     }
 }
 
+/// What a server has of what was written before it became the primary.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Replayed {
+    /// Where it stopped to replay, if it tells.
+    pub(crate) to: Option<i64>,
+    /// It lacks a transaction that this process was answered.
+    pub(crate) lacks_answered: bool,
+}
+
 impl Reason {
     /// Why a ledger that is `found` counts as gone back for a process that knew another state of it; `None` if it does
-    /// not. `ended` is where the server stopped to replay when it became the primary, if it tells.
-    pub(crate) fn of(known: &Identity, found: &Identity, ended: Option<i64>) -> Option<Self> {
+    /// not. `ended` says what its server has replayed, if it tells.
+    pub(crate) fn of(known: &Identity, found: &Identity, ended: Option<Replayed>) -> Option<Self> {
         if known.cluster != found.cluster {
             return Some(Self::OtherLedger);
         }
@@ -127,13 +143,13 @@ impl Reason {
             return None;
         }
         let of_server = match (&known.server, &found.server) {
-            (Some(before), Some(now)) => Self::of_server(before, now, ended),
+            (Some(before), Some(now)) => Self::of_server(before, now, ended.unwrap_or_default()),
             _ => None,
         };
         of_server.or_else(|| (found.position < known.position).then_some(Self::Position))
     }
 
-    fn of_server(before: &Server, now: &Server, ended: Option<i64>) -> Option<Self> {
+    fn of_server(before: &Server, now: &Server, ended: Replayed) -> Option<Self> {
         if before.system != now.system {
             return Some(Self::OtherServer);
         }
@@ -146,8 +162,18 @@ impl Reason {
         if !before.is_synchronous {
             return Some(Self::AsynchronousFailover);
         }
-        ended.is_some_and(|ended| ended < before.written).then_some(Self::LostCommits)
+        let is_short = ended.to.is_some_and(|to| to < before.written);
+        (is_short || ended.lacks_answered).then_some(Self::LostCommits)
     }
+}
+
+/// A transaction of PostgreSQL's that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Its number.
+    pub(crate) xid: i64,
+    /// A place in the log behind something that it wrote, and before its commit: a byte's number.
+    pub(crate) place: i64,
 }
 
 /// What this process has seen of the ledger. All clones share it.
@@ -163,6 +189,16 @@ struct Seen {
     is_behind: AtomicBool,
     /// It was said that the server does not tell who it is.
     is_told: AtomicBool,
+    answered: Mutex<Answered>,
+}
+
+/// Transactions that this process was answered as committed, by PostgreSQL's numbers.
+#[derive(Debug, Default)]
+struct Answered {
+    /// Before the look that is under way, or that came to nothing. Their places in the log by their numbers.
+    before: HashMap<i64, i64>,
+    /// Since that look.
+    since: HashMap<i64, i64>,
 }
 
 #[derive(Debug, Default)]
@@ -219,6 +255,36 @@ impl Remembered {
     pub(crate) fn is_accepted(&self, system: &str, timeline: Option<i64>) -> bool {
         let accepted = self.0.accepted.lock();
         accepted.server.as_ref().is_none_or(|(known, on)| known == system && Some(*on) == timeline)
+    }
+
+    /// Notes that a transaction was answered as committed, if it has a mark. `earlier` is one that was answered before this one
+    /// began: the later one stands for both, since the log has them in that order. Without a server to compare with, nothing is
+    /// noted.
+    pub(crate) fn answered(&self, mark: Option<Mark>, earlier: Option<Mark>) {
+        let Some(mark) = mark.filter(|_| self.expects()) else { return };
+        let mut answered = self.0.answered.lock();
+        if let Some(earlier) = earlier {
+            answered.since.remove(&earlier.xid);
+            answered.before.remove(&earlier.xid);
+        }
+        answered.since.insert(mark.xid, mark.place);
+    }
+
+    /// Begins a look at a server: says which transactions it must have, none if it is the accepted one.
+    pub(crate) fn looks_at(&self, server: &Server) -> Vec<Mark> {
+        let mut answered = self.0.answered.lock();
+        let Answered { before, since } = &mut *answered;
+        before.extend(since.drain());
+        if self.is_accepted(&server.system, Some(server.timeline)) {
+            return Vec::new();
+        }
+        before.iter().map(|(&xid, &place)| Mark { xid, place }).collect()
+    }
+
+    /// Ends a look that has raised the position: the raise is in the log behind all that was answered before the look, and is
+    /// itself noted as answered.
+    pub(crate) fn raised(&self) {
+        self.0.answered.lock().before.clear();
     }
 
     /// Whether nobody was told yet that the server does not say who it is.
@@ -297,8 +363,14 @@ mod tests {
             ("a server that tells nothing", known(true), identity(100, None), None, None),
             ("one that told nothing", identity(100, None), known(true), None, None),
         ];
-        for (what, known, found, ended, expected) in table {
+        for (what, known, found, to, expected) in table {
+            let ended = to.map(|to| Replayed { to: Some(to), lacks_answered: false });
             assert_eq!(Reason::of(&known, &found, ended), expected, "{what}");
+        }
+        let lacks = |to| Some(Replayed { to, lacks_answered: true });
+        let promoted = identity(101, Some(server(2, 9_000, true)));
+        for to in [None, Some(9_000)] {
+            assert_eq!(Reason::of(&known(true), &promoted, lacks(to)), Some(Reason::LostCommits), "{to:?}");
         }
         let elsewhere = Identity { cluster: "d".to_owned(), ..identity(200, None) };
         assert_eq!(Reason::of(&known(true), &elsewhere, None), Some(Reason::OtherLedger));
@@ -311,6 +383,35 @@ mod tests {
         let new = identity(100, Some(server(3, 9, true)));
         let text = serde_json::to_string(&new).unwrap();
         assert_eq!(serde_json::from_str::<Identity>(&text).unwrap(), new);
+    }
+
+    #[test]
+    fn another_server_must_have_what_was_answered_since_the_last_raise() {
+        let remembered = Remembered::default();
+        let (old, new) = (server(1, 0, true), server(2, 0, true));
+        let mark = |xid| Some(Mark { xid, place: 0 });
+        let asked = |of: &Server| {
+            let mut asked: Vec<_> = remembered.looks_at(of).iter().map(|mark| mark.xid).collect();
+            asked.sort_unstable();
+            asked
+        };
+        remembered.answered(mark(1), None);
+        remembered.accepts(Some(&old));
+        assert_eq!(asked(&new), [] as [i64; 0], "nothing was known to compare with");
+        remembered.answered(mark(2), None);
+        remembered.answered(None, mark(2));
+        assert_eq!(asked(&old), [] as [i64; 0]);
+        // While the look goes on; the last one is its own.
+        remembered.answered(mark(3), None);
+        remembered.answered(mark(4), None);
+        remembered.raised();
+        assert_eq!(asked(&new), [3, 4]);
+        // A look that comes to nothing.
+        remembered.answered(mark(5), mark(3));
+        assert_eq!(asked(&new), [4, 5]);
+        remembered.accepts(Some(&new));
+        remembered.raised();
+        assert_eq!(asked(&old), [] as [i64; 0]);
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub(crate) use cell::{BulkKey, Cell, Hold, Id, Moment, PlanKey, TaskKey};
 pub(crate) use record::record;
 pub(crate) use session::{Answer, FromEither, Session, Transaction};
 
-/// One statement in the words of each database. They take the same arguments and answer the same columns.
+/// One statement in the words of each database. They take the same arguments and answer the same columns; PostgreSQL's may also
+/// tell the mark of its transaction, in the column `mark` ([`Answer::mark`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Statement {
     pub(crate) postgres: &'static str,

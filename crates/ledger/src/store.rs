@@ -44,7 +44,7 @@ use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
 const HEALTH: Statement = statement!("health");
-const RAISE: Statement = statement!(both "identity_raise");
+const RAISE: Statement = statement!("identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
@@ -221,7 +221,10 @@ impl Store {
     }
 
     async fn answer(&self, way: Way, ask: Ask) -> Result<Answer> {
-        self.with(way, move |mut session| Box::pin(async move { session.answer(ask).await })).await
+        let answer =
+            self.with(way, move |mut session| Box::pin(async move { session.answer(ask).await })).await?;
+        self.remembered.answered(answer.mark(), None);
+        Ok(answer)
     }
 
     /// Sends one statement that answers no rows; says how many rows it has touched.
@@ -263,12 +266,16 @@ impl Store {
 
     /// Writes in a transaction, in a task of the call's own. The work says whether what it wrote is kept.
     async fn in_transaction<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T> {
+        let remembered = self.remembered.clone();
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 let decided = work(&mut transaction).await?;
                 match decided {
-                    Decided::Commit(answer) => transaction.commit().await.map(|()| answer),
+                    Decided::Commit(answer) => {
+                        remembered.answered(transaction.commit().await?, None);
+                        Ok(answer)
+                    }
                     Decided::Rollback(answer) => transaction.rollback().await.map(|()| answer),
                 }
             })
@@ -299,6 +306,7 @@ impl Store {
             (Witness::Current(found), _) => {
                 self.remembered.saw(found.position);
                 self.remembered.accepts(found.server.as_ref());
+                self.remembered.raised();
             }
             // From now on nothing is granted by a ledger that is behind.
             (Witness::WentBack(_, reason), Some(known)) => {
@@ -396,7 +404,9 @@ async fn looked(
     }
     let lowest = known.map_or(found.position, |known| known.position).max(remembered.position());
     let raise = RAISE.on(kind).bind(found.cluster.as_str()).bind(lowest);
-    let raised = session.all::<(i64,)>(raise).await?;
+    let answer = session.answer(raise).await?;
+    remembered.answered(answer.mark(), None);
+    let raised = answer.records::<(i64,)>()?;
     Ok(match raised.first() {
         Some((position,)) => Witness::Current(Identity { position: *position, ..found }),
         None => Witness::WentBack(found, Reason::Position),

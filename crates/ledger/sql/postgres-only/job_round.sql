@@ -112,9 +112,11 @@ WITH held AS MATERIALIZED (
     RETURNING id
 )
 --end
-SELECT resource, NULL::bytea AS written, (extract(epoch FROM now()) * 1000000)::bigint AS at FROM held
+SELECT resource, NULL::bytea AS written, (extract(epoch FROM now()) * 1000000)::bigint AS at,
+       ARRAY[pg_current_xact_id_if_assigned()::text::bigint, pg_current_wal_insert_lsn() - '0/0']::bigint[] AS mark
+FROM held
 UNION ALL
-SELECT NULL, string_agg(uuid_send(id), ''::bytea), (extract(epoch FROM now()) * 1000000)::bigint
+SELECT NULL, string_agg(uuid_send(id), ''::bytea), (extract(epoch FROM now()) * 1000000)::bigint, NULL
 FROM (
     SELECT NULL::uuid AS id WHERE false
 --if new

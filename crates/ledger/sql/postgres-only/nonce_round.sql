@@ -62,7 +62,8 @@ fence AS MATERIALIZED (
     RETURNING a.nonce
 )
 --end
-SELECT (extract(epoch FROM now()) * 1000000)::bigint AS at
+SELECT (extract(epoch FROM now()) * 1000000)::bigint AS at,
+       ARRAY[pg_current_xact_id_if_assigned()::text::bigint, pg_current_wal_insert_lsn() - '0/0']::bigint[] AS mark
 --if moves
      , 1 / ((SELECT count(*) FROM moved) = cardinality($14))::int AS all_moved
 --end

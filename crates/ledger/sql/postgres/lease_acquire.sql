@@ -10,4 +10,5 @@ SET owner         = $2,
     expires_at    = clock_timestamp() + $3 * interval '1 millisecond'
 WHERE resource = $1
   AND (owner IS NULL OR owner = $2 OR (expires_at <= clock_timestamp() AND resource NOT LIKE 'instance:%'))
-RETURNING fencing_token, expires_at
+RETURNING fencing_token, expires_at,
+          ARRAY[pg_current_xact_id()::text::bigint, pg_current_wal_insert_lsn() - '0/0']::bigint[] AS mark

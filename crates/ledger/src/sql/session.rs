@@ -2,12 +2,14 @@
 
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Connection, FromRow, PgConnection, PgTransaction, SqliteConnection, SqliteTransaction};
+use sqlx::{Connection, FromRow, PgConnection, PgTransaction, Row as _, SqliteConnection, SqliteTransaction};
 
-use super::{Arguments, Ask, Statement, statement};
+use super::{Arguments, Ask, Statement, sql_file, statement};
 use crate::Kind;
+use crate::identity::Mark;
 
 const CLOCK: Statement = statement!("clock");
+const MARK: Statement = Statement::only(sql_file!("postgres-only", "transaction_mark"));
 
 /// A row's record that can be read from either database. Columns are found by their names.
 pub(crate) trait FromEither: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> {}
@@ -35,6 +37,17 @@ impl Answer {
                 rows.iter().map(|row| <T as FromRow<'_, SqliteRow>>::from_row(row)).collect()
             }
         }
+    }
+
+    /// The mark of the transaction that answered, where a statement of PostgreSQL's tells it in the column `mark`, and has written
+    /// by then.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let AnswerRows::Postgres(rows) = &self.rows else { return None };
+        // All rows are of one transaction. A list without a number cannot be read, and is none.
+        rows.iter().take(2).find_map(|row| match row.try_get::<Option<Vec<i64>>, _>("mark").ok()??[..] {
+            [xid, place] => Some(Mark { xid, place }),
+            _ => None,
+        })
     }
 }
 
@@ -112,7 +125,7 @@ impl Session<'_> {
             let clock = Session::Sqlite(transaction).one::<(i64,)>(CLOCK.on(Kind::Sqlite)).await;
             at = Some(clock?.0);
         }
-        Ok(Transaction { inner, at })
+        Ok(Transaction { inner, at, mark: None })
     }
 }
 
@@ -126,6 +139,8 @@ pub(crate) struct Transaction<'c> {
     inner: Inner<'c>,
     /// Its time in microseconds; `None` on PostgreSQL, whose statements know it themselves.
     at: Option<i64>,
+    /// Its mark on PostgreSQL, once a statement has told it.
+    mark: Option<Mark>,
 }
 
 impl Transaction<'_> {
@@ -151,7 +166,14 @@ impl Transaction<'_> {
 
     /// As [`Session::all`].
     pub(crate) async fn all<T: FromEither>(&mut self, ask: Ask) -> sqlx::Result<Vec<T>> {
-        self.session().all(ask).await
+        let answer = self.session().answer(ask).await?;
+        self.saw_mark(answer.mark());
+        answer.records()
+    }
+
+    /// Notes its mark, if that is known: its end does not ask for it then.
+    pub(crate) fn saw_mark(&mut self, mark: Option<Mark>) {
+        self.mark = self.mark.or(mark);
     }
 
     /// As [`Session::touch`].
@@ -159,12 +181,16 @@ impl Transaction<'_> {
         self.session().touch(ask).await
     }
 
-    /// Ends it and keeps what it wrote.
-    pub(crate) async fn commit(self) -> sqlx::Result<()> {
-        match self.inner {
-            Inner::Postgres(transaction) => transaction.commit().await,
-            Inner::Sqlite(transaction) => transaction.commit().await,
+    /// Ends it and keeps what it wrote. Answers its mark: on PostgreSQL, if it wrote.
+    pub(crate) async fn commit(mut self) -> sqlx::Result<Option<Mark>> {
+        if self.mark.is_none() && self.kind() == Kind::Postgres {
+            self.mark = self.session().answer(MARK.on(Kind::Postgres)).await?.mark();
         }
+        match self.inner {
+            Inner::Postgres(transaction) => transaction.commit().await?,
+            Inner::Sqlite(transaction) => transaction.commit().await?,
+        }
+        Ok(self.mark)
     }
 
     /// Ends it and undoes what it wrote.

@@ -9,7 +9,7 @@ use super::Way;
 use super::failure::{self, read_failed, write_failed};
 use super::postgres::{KNOWN_WELL_FOR, ServerSessions};
 use super::sqlite::Pools;
-use crate::identity::Remembered;
+use crate::identity::{Mark, Remembered};
 use crate::outage::OutageWatch;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
@@ -43,6 +43,8 @@ struct Own {
     limit: Duration,
     /// How long a transaction may wait for the train ahead.
     open_max: Duration,
+    /// The last transaction that it has committed. What it commits, it commits one after the other.
+    answered: Option<Mark>,
 }
 
 /// A connection, and the position of the ledger that its session knows.
@@ -63,6 +65,14 @@ pub(super) struct Written<Verdict> {
     pub(super) anything: bool,
 }
 
+/// What a train has written.
+pub(super) struct Kept<Verdict> {
+    /// For each batch.
+    pub(super) verdicts: Vec<Verdict>,
+    /// The mark of its transaction; `None` if it has written nothing, and in SQLite.
+    pub(super) mark: Option<Mark>,
+}
+
 /// Batches that know their statements.
 #[async_trait::async_trait]
 pub(super) trait Write: CommitBatch + Sized {
@@ -71,7 +81,7 @@ pub(super) trait Write: CommitBatch + Sized {
     async fn write_at_once(
         _session: &mut Session<'_>,
         _batches: &[Self],
-    ) -> Result<Option<Vec<Self::Verdict>>, TrainError<Self::Verdict>> {
+    ) -> Result<Option<Kept<Self::Verdict>>, TrainError<Self::Verdict>> {
         Ok(None)
     }
 
@@ -89,7 +99,7 @@ impl Committer {
         (watch, outage): (WriteWatch, OutageWatch),
         remembered: Remembered,
     ) -> Self {
-        let own = Own { sessions, connection: None, remembered, limit, open_max };
+        let own = Own { sessions, connection: None, remembered, limit, open_max, answered: None };
         Self { by: By::Postgres(Box::new(own)), watch, outage }
     }
 
@@ -170,7 +180,17 @@ impl Own {
         if is_in_order {
             self.connection = Some(own.well());
         }
-        arrival
+        let Kept { verdicts, mark } = arrival?;
+        self.answers(mark);
+        Ok(verdicts)
+    }
+
+    /// Remembers a transaction that was committed, before its callers hear so.
+    fn answers(&mut self, mark: Option<Mark>) {
+        if mark.is_some() {
+            self.remembered.answered(mark, self.answered);
+            self.answered = mark;
+        }
     }
 
     /// Writes in a transaction that stays open until it is known whether it may be committed. Only the shape that is
@@ -189,17 +209,17 @@ impl Own {
         let write = async {
             let session = session.insert(own.session(&self.remembered).await.ok()?);
             let mut transaction = session.begin().await.ok()?;
-            let verdicts = C::write_at_once(&mut transaction.session(), batches).await.ok()?;
-            Some((transaction, verdicts, Instant::now()))
+            let written = C::write_at_once(&mut transaction.session(), batches).await.ok()?;
+            Some((transaction, written, Instant::now()))
         };
         let written = tokio::time::timeout(self.limit, write).await.ok().flatten();
         let may_commit = may_commit.await;
         // A connection that is not known to be in order is closed, which ends its transaction.
-        let (transaction, verdicts, since) = written?;
+        let (mut transaction, written, since) = written?;
         if since.elapsed() > self.open_max {
             return None;
         }
-        let Some(verdicts) = verdicts.filter(|_| may_commit) else {
+        let Some(Kept { verdicts, mark }) = written.filter(|_| may_commit) else {
             if tokio::time::timeout(self.limit, transaction.rollback())
                 .await
                 .is_ok_and(|undone| undone.is_ok())
@@ -208,10 +228,12 @@ impl Own {
             }
             return None;
         };
+        transaction.saw_mark(mark);
         let committed = tokio::time::timeout(self.limit, transaction.commit()).await.map_err(|_| late());
         match committed.and_then(|committed| committed.map_err(write_failed)) {
-            Ok(()) => {
+            Ok(mark) => {
                 self.connection = Some(own.well());
+                self.answers(mark);
                 Some(Ok(verdicts))
             }
             // The server had ended the transaction before.
@@ -278,22 +300,25 @@ fn late() -> Error {
 /// A connection whose transaction did not end is closed by the pool.
 async fn on_sqlite<C: Write>(pools: &Pools, batches: &[C]) -> Arrival<C> {
     let mut connection = pools.lend(Way::Writes).await?;
-    transact(&mut Session::Sqlite(&mut connection), batches).await
+    Ok(transact(&mut Session::Sqlite(&mut connection), batches).await?.verdicts)
 }
 
-async fn transact<C: Write>(session: &mut Session<'_>, batches: &[C]) -> Arrival<C> {
-    if let Some(verdicts) = C::write_at_once(session, batches).await? {
-        return Ok(verdicts);
+async fn transact<C: Write>(
+    session: &mut Session<'_>,
+    batches: &[C],
+) -> Result<Kept<C::Verdict>, TrainError<C::Verdict>> {
+    if let Some(written) = C::write_at_once(session, batches).await? {
+        return Ok(written);
     }
     let mut transaction = session.begin().await.map_err(write_failed)?;
     match C::write(&mut transaction, batches).await {
         Ok(Written { verdicts, anything: true }) => {
-            transaction.commit().await.map_err(write_failed)?;
-            Ok(verdicts)
+            let mark = transaction.commit().await.map_err(write_failed)?;
+            Ok(Kept { verdicts, mark })
         }
         Ok(Written { verdicts, anything: false }) => {
             transaction.rollback().await.map_err(write_failed)?;
-            Ok(verdicts)
+            Ok(Kept { verdicts, mark: None })
         }
         Err(failed) => match transaction.rollback().await {
             // A connection that cannot even roll back is lost, whatever failed before.

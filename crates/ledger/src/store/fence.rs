@@ -45,7 +45,7 @@ impl Store {
         lane: &Lane,
         work: impl for<'t> FnOnce(&'t mut Transaction<'_>) -> BoxFuture<'t, sqlx::Result<T>> + Send + 'static,
     ) -> crate::Result<Result<T, Unwritten>> {
-        let lane = lane.clone();
+        let (lane, remembered) = (lane.clone(), self.remembered.clone());
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
@@ -58,7 +58,7 @@ impl Store {
                     }));
                 }
                 let done = work(&mut transaction).await?;
-                transaction.commit().await?;
+                remembered.answered(transaction.commit().await?, None);
                 Ok(Ok(done))
             })
         })

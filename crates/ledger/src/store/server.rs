@@ -4,10 +4,11 @@ use sqlx::PgConnection;
 
 use super::failure::is_lost;
 use crate::Kind;
-use crate::identity::{Remembered, Server};
+use crate::identity::{Mark, Remembered, Replayed, Server};
 use crate::sql::{Session, Statement, sql_file};
 
 const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
+const LACKS: Statement = Statement::only(sql_file!("postgres-only", "server_lacks"));
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
 /// what this process was answered. Refuses any other server than the one that the look accepted.
@@ -27,15 +28,18 @@ pub(super) async fn reaches_accepted(
     }
 }
 
-/// Which server it is, and where it stopped to replay when it became the primary. A server that does not tell, such as a
+/// Which server it is, and what it has of what was written before it became the primary. A server that does not tell, such as a
 /// managed one that does not let ordinary roles ask, is known by the ledger's position alone.
 pub(super) async fn found(
     session: &mut Session<'_>,
     remembered: &Remembered,
-) -> sqlx::Result<(Option<Server>, Option<i64>)> {
+) -> sqlx::Result<(Option<Server>, Option<Replayed>)> {
     match asked(session).await {
         Ok((system, Some(timeline), Some(written), ended, is_synchronous)) => {
-            Ok((Some(Server { system, timeline, written, is_synchronous }), ended))
+            let server = Server { system, timeline, written, is_synchronous };
+            let answered = remembered.looks_at(&server);
+            let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
+            Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
         // A standby. It takes no writes.
         Ok(_) => Ok((None, None)),
@@ -51,6 +55,17 @@ pub(super) async fn found(
             Ok((None, None))
         }
     }
+}
+
+/// Whether the server lacks one of these transactions, which were answered. `ended` is where it stopped to replay, if it tells: what
+/// it has not replayed anything of is lost, and its number another one's.
+async fn lacks(session: &mut Session<'_>, answered: &[Mark], ended: Option<i64>) -> sqlx::Result<bool> {
+    if answered.iter().any(|mark| ended.is_some_and(|ended| ended < mark.place)) {
+        return Ok(true);
+    }
+    let numbers: Vec<_> = answered.iter().map(|mark| mark.xid).collect();
+    let (lacks,): (bool,) = session.one(LACKS.on(Kind::Postgres).array(numbers)).await?;
+    Ok(lacks)
 }
 
 /// System identifier, timeline, end of the log, where the replay ended, and whether commits wait for a standby.

@@ -7,6 +7,7 @@ mod audit;
 mod bench;
 mod bulks;
 mod cuts;
+mod failover;
 mod fence;
 mod ids;
 mod instances;

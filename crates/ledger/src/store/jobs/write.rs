@@ -13,7 +13,7 @@ use crate::jobs::plan::{
 };
 use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobVerdict, JobsVerdict};
 use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
-use crate::store::committer::{Write, Written};
+use crate::store::committer::{Kept, Write, Written};
 use crate::store::failure::write_failed;
 use crate::store::fence::{fence, is_current, judge, keep_keys};
 use crate::train::{Fence, TrainError, fence_claims};
@@ -43,7 +43,7 @@ impl Write for JobBatch {
     async fn write_at_once(
         session: &mut Session<'_>,
         batches: &[Self],
-    ) -> Result<Option<Vec<JobsVerdict>>, TrainError<JobsVerdict>> {
+    ) -> Result<Option<Kept<JobsVerdict>>, TrainError<JobsVerdict>> {
         if session.kind() == Kind::Sqlite {
             return Ok(None);
         }
@@ -55,11 +55,12 @@ impl Write for JobBatch {
         }
         let mut admitted = Admitted::of(batches, vec![Fence::Holds; batches.len()]);
         let finish = finish(Kind::Postgres, &admitted.at_once().finished, None);
-        let written: Vec<(Id, i64)> = session.all(finish).await.map_err(write_failed)?;
+        let answer = session.answer(finish).await.map_err(write_failed)?;
+        let written: Vec<(Id, i64)> = answer.records().map_err(write_failed)?;
         let Some((_, at)) = written.first() else { return Ok(None) };
         let at = Timestamp::from_micros(*at);
         admitted.written.extend(written.into_iter().map(|(id, _)| id.0));
-        Ok(Some(admitted.verdicts(at)))
+        Ok(Some(Kept { verdicts: admitted.verdicts(at), mark: answer.mark() }))
     }
 
     async fn write(
@@ -88,7 +89,7 @@ fn has_unwritten_report(batches: &[JobBatch], verdicts: &[JobsVerdict]) -> bool 
 }
 
 /// New jobs, attempts that begin, and good ends.
-async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result<Vec<JobsVerdict>, Error> {
+async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result<Kept<JobsVerdict>, Error> {
     let claims = fence_claims(batches);
     let mut admitted = Admitted::of(batches, vec![Fence::Holds; batches.len()]);
     let WritePlan { new, dispatched, finished, .. } = admitted.at_once();
@@ -122,7 +123,8 @@ async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result
                 .column("result", |finish| finish.result);
         })
         .rows(&new, columns::give);
-    let rows: Vec<(Option<String>, Option<Vec<u8>>, i64)> = session.all(ask).await.map_err(write_failed)?;
+    let answer = session.answer(ask).await.map_err(write_failed)?;
+    let rows: Vec<(Option<String>, Option<Vec<u8>>, i64)> = answer.records().map_err(write_failed)?;
     let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
     let held = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
     // What was written is durable by now: whatever fails here undoes nothing, and the same must not be sent again.
@@ -133,7 +135,7 @@ async fn write_rounds(session: &mut Session<'_>, batches: &[JobBatch]) -> Result
         written.flat_map(|ids| ids.as_chunks().0).map(|id| JobId::from_u128(u128::from_be_bytes(*id))),
     );
     admitted.key_taken.extend(keyed);
-    Ok(admitted.verdicts(at))
+    Ok(Kept { verdicts: admitted.verdicts(at), mark: answer.mark() })
 }
 
 /// Writes the batches that the fence lets pass; answers the verdict on every batch, and whether there is anything to

@@ -8,7 +8,7 @@ use crate::changes::{Changes, Moved, New, Writer};
 use crate::keys::{Admitted, keeping};
 use crate::sql::{Ask, Hold, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
 use crate::store::audit;
-use crate::store::committer::{Write, Written};
+use crate::store::committer::{Kept, Write, Written};
 use crate::store::failure::{is_contradicted, write_failed};
 use crate::store::fence::{claimed, fence, forget_keys, keep_keys, kept};
 use crate::train::{TrainError, fence_claims, leases};
@@ -31,7 +31,7 @@ impl Write for Batch {
     async fn write_at_once(
         session: &mut Session<'_>,
         batches: &[Self],
-    ) -> Result<Option<Vec<Verdict>>, TrainError<Verdict>> {
+    ) -> Result<Option<Kept<Verdict>>, TrainError<Verdict>> {
         if session.kind() == Kind::Sqlite
             || batches.iter().any(|batch| batch.policy.is_some() || !batch.audit.is_empty())
         {
@@ -49,10 +49,14 @@ impl Write for Batch {
             .rows(&keys, kept)
             .rows(&changes.new, |rows| grants(rows, |new| new))
             .rows(&changes.moved, moves);
-        match session.all::<(i64,)>(ask).await {
-            Ok(written) => Ok(written
-                .first()
-                .map(|(at,)| vec![Verdict::Committed { at: Timestamp::from_micros(*at) }; batches.len()])),
+        match session.answer(ask).await {
+            Ok(answer) => {
+                let written: Vec<(i64,)> = answer.records().map_err(write_failed)?;
+                Ok(written.first().map(|(at,)| Kept {
+                    verdicts: vec![Verdict::Committed { at: Timestamp::from_micros(*at) }; batches.len()],
+                    mark: answer.mark(),
+                }))
+            }
             Err(source) if is_contradicted(&source) => Ok(None),
             Err(source) => Err(write_failed(source).into()),
         }

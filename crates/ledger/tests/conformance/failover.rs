@@ -1,0 +1,92 @@
+//! A standby becomes the primary that lacks what was answered between two looks at the ledger.
+
+use std::sync::Arc;
+
+use domain::nonce::Change;
+use domain::{InstanceId, Resource, SignerId, Token};
+use ledger::{Acquisition, Batch, Options, Reason, Verdict, Witness};
+use testkit::proxy::Proxy;
+use testkit::servers::Postgres;
+use tokio::task::block_in_place;
+
+use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
+
+/// The ledger's sessions that wait for a standby now; each wait that is cancelled ends as if the standby had the commit.
+const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
+
+async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) -> Batch) {
+    let (primary, standby) = block_in_place(|| {
+        let primary = Postgres::start().unwrap();
+        let standby = primary.standby(primary.address(), "standby").unwrap();
+        primary.query("alter system set synchronous_standby_names = 'standby'").unwrap();
+        primary.query("select pg_reload_conf()").unwrap();
+        (Arc::new(primary), standby)
+    });
+    let database = block_in_place(|| primary.database().unwrap());
+    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
+    let proxy = Proxy::start(primary.address()).await.unwrap();
+    let options = Options {
+        url: format!("postgres://postgres@{}/{name}", proxy.address()),
+        connections_max: 8,
+        connect_timeout_ms: 20_000,
+        call_timeout_ms: 20_000,
+    };
+    let ledger = ledger::open(&options).await.unwrap();
+    let (me, s) = (owner("a"), signer("s"));
+    let acquired = ledger.acquire(&Resource::signer(&s), &me, LONG_MS).await.unwrap();
+    let token = match acquired {
+        Acquisition::Acquired { token, .. } => token,
+        held @ Acquisition::Held { .. } => panic!("{held:?}"),
+    };
+    let first = ledger.commit(batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)])).await.unwrap();
+    assert!(matches!(first, Verdict::Committed { .. }), "{first:?}");
+    let mut known = None;
+    for _ in 0..2 {
+        known = match ledger.witness(known.as_ref()).await.unwrap() {
+            Witness::Current(identity) => Some(identity),
+            gone @ Witness::WentBack(..) => panic!("{gone:?}"),
+        };
+    }
+    assert!(known.as_ref().and_then(|known| known.server.as_ref()).unwrap().is_synchronous);
+    // The standby is away, and somebody ends the wait for it.
+    block_in_place(|| standby.stop_immediate().unwrap());
+    let granting = tokio::spawn({
+        let (ledger, batch) = (ledger.clone(), grants(&s, &me, token, vec![new_grant(1, LONG_MS)]));
+        async move { ledger.commit(batch).await }
+    });
+    eventually("the grant is answered", async || {
+        block_in_place(|| primary.query(CANCEL).unwrap());
+        granting.is_finished()
+    })
+    .await;
+    let second = granting.await.unwrap().unwrap();
+    assert!(matches!(second, Verdict::Committed { .. }), "{second:?}");
+    block_in_place(|| {
+        primary.stop_immediate().unwrap();
+        standby.boot().unwrap();
+        standby.promote().unwrap();
+    });
+    proxy.lead_to(standby.address());
+    // Connections to the old primary end with the first look that uses them.
+    let seen = std::cell::RefCell::new(None);
+    eventually("a look reaches the new primary", async || {
+        let looked = ledger.witness(known.as_ref()).await.ok();
+        let has_looked = looked.is_some();
+        seen.replace(looked);
+        has_looked
+    })
+    .await;
+    let seen = seen.into_inner();
+    assert!(matches!(seen, Some(Witness::WentBack(_, Reason::LostCommits))), "{seen:?}");
+    // The more so if it asks again.
+    let again = ledger.witness(known.as_ref()).await.unwrap();
+    assert!(matches!(again, Witness::WentBack(_, Reason::LostCommits)), "{again:?}");
+    ledger.close().await;
+}
+
+/// By one statement, and the general way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_lacks_an_answered_grant_is_refused() {
+    is_noticed(batch).await;
+    is_noticed(batch_with_policy).await;
+}
