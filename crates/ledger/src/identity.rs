@@ -270,12 +270,14 @@ impl Remembered {
         answered.since.insert(mark.xid, mark.place);
     }
 
-    /// Begins a look at a server: says which transactions it must have, none if it is the accepted one.
+    /// Begins a look at a server: says which transactions it must have, none unless its timeline is a later one.
     pub(crate) fn looks_at(&self, server: &Server) -> Vec<Mark> {
         let mut answered = self.0.answered.lock();
         let Answered { before, since } = &mut *answered;
         before.extend(since.drain());
-        if self.is_accepted(&server.system, Some(server.timeline)) {
+        let known = self.0.server.lock();
+        let is_later = |(system, on): &(String, i64)| *system == server.system && *on < server.timeline;
+        if !known.as_ref().is_some_and(is_later) {
             return Vec::new();
         }
         before.iter().map(|(&xid, &place)| Mark { xid, place }).collect()

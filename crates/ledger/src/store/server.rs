@@ -9,6 +9,7 @@ use crate::sql::{Session, Statement, sql_file};
 
 const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
 const LACKS: Statement = Statement::only(sql_file!("postgres-only", "server_lacks"));
+const LOWER: Statement = Statement::only(sql_file!("postgres-only", "identity_lower"));
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
 /// what this process was answered. Refuses any other server than the one that the look accepted.
@@ -39,6 +40,11 @@ pub(super) async fn found(
             let server = Server { system, timeline, written, is_synchronous };
             let answered = remembered.looks_at(&server);
             let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
+            if lacks_answered {
+                // The other instances hear of it: each knows only what it was answered itself.
+                let lower = LOWER.on(Kind::Postgres).bind(remembered.position());
+                session.touch(lower).await?;
+            }
             Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
         // A standby. It takes no writes.

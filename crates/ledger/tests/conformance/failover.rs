@@ -1,5 +1,6 @@
 //! A standby becomes the primary that lacks what was answered between two looks at the ledger.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use domain::nonce::Change;
@@ -48,6 +49,12 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
         };
     }
     assert!(known.as_ref().and_then(|known| known.server.as_ref()).unwrap().is_synchronous);
+    // This one is answered nothing that is lost.
+    let other = ledger::open(&options).await.unwrap();
+    let known_to_other = match other.witness(None).await.unwrap() {
+        Witness::Current(identity) => identity,
+        gone @ Witness::WentBack(..) => panic!("{gone:?}"),
+    };
     // The standby is away, and somebody ends the wait for it.
     block_in_place(|| standby.stop_immediate().unwrap());
     let granting = tokio::spawn({
@@ -68,7 +75,7 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
     });
     proxy.lead_to(standby.address());
     // Connections to the old primary end with the first look that uses them.
-    let seen = std::cell::RefCell::new(None);
+    let seen = RefCell::new(None);
     eventually("a look reaches the new primary", async || {
         let looked = ledger.witness(known.as_ref()).await.ok();
         let has_looked = looked.is_some();
@@ -81,7 +88,18 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
     // The more so if it asks again.
     let again = ledger.witness(known.as_ref()).await.unwrap();
     assert!(matches!(again, Witness::WentBack(_, Reason::LostCommits)), "{again:?}");
+    let others = RefCell::new(None);
+    eventually("the other instance reaches it too", async || {
+        let looked = other.witness(Some(&known_to_other)).await.ok();
+        let has_looked = looked.is_some();
+        others.replace(looked);
+        has_looked
+    })
+    .await;
+    let others = others.into_inner();
+    assert!(matches!(others, Some(Witness::WentBack(_, Reason::Position))), "{others:?}");
     ledger.close().await;
+    other.close().await;
 }
 
 /// By one statement, and the general way.

@@ -1,0 +1,7 @@
+-- Lowers the position of a ledger that lacks what an instance was answered, below all that any instance has seen (looks would
+-- take years for so much): else those that lack nothing would grant again what that one has granted. Once: one that was lowered
+-- or recovered is out of these bounds. A recovery adds four times as much.
+-- $1 the position that the instance has seen
+UPDATE ledger_identity
+SET position = position - 1073741824
+WHERE position BETWEEN $1::bigint - 536870912 AND $1::bigint + 2147483648
