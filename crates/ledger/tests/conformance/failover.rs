@@ -85,7 +85,7 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
     .await;
     let seen = seen.into_inner();
     assert!(matches!(seen, Some(Witness::WentBack(_, Reason::LostCommits))), "{seen:?}");
-    // The more so if it asks again.
+    // Also if it asks again.
     let again = ledger.witness(known.as_ref()).await.unwrap();
     assert!(matches!(again, Witness::WentBack(_, Reason::LostCommits)), "{again:?}");
     let others = RefCell::new(None);
