@@ -17,7 +17,8 @@
 //! cancelled the wait, after which PostgreSQL answers as if it were over. So a process keeps the numbers of the transactions
 //! that it was answered since the last look ([`Remembered::answered`]), and asks a server of another timeline whether it has
 //! committed each of them. A server gives the numbers that it has not seen to transactions of its own; so a number counts only if
-//! the server has replayed something of that transaction ([`Mark`]). What was answered before a look stands in the log before the look's own transaction.
+//! the server has replayed something of that transaction ([`Mark`]). What was answered before a look stands in the log before the
+//! look's own transaction.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -275,9 +276,9 @@ impl Remembered {
         let mut answered = self.0.answered.lock();
         let Answered { before, since } = &mut *answered;
         before.extend(since.drain());
-        let known = self.0.server.lock();
+        let accepted = self.0.accepted.lock();
         let is_later = |(system, on): &(String, i64)| *system == server.system && *on < server.timeline;
-        if !known.as_ref().is_some_and(is_later) {
+        if !accepted.server.as_ref().is_some_and(is_later) {
             return Vec::new();
         }
         before.iter().map(|(&xid, &place)| Mark { xid, place }).collect()
