@@ -140,6 +140,14 @@ fn url(address: SocketAddr, database: &str) -> String {
     format!("postgres://postgres@{address}/{database}")
 }
 
+/// A job that waits for a node.
+async fn submitted(url: &str) -> String {
+    let job = json!({ "payload": null });
+    let answer = patient().request("POST", &format!("{url}/v1/jobs"), None, Some(&job)).await.unwrap();
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    answer.body["id"].as_str().unwrap().to_owned()
+}
+
 async fn failovers(url: &str) -> u64 {
     let text = patient().request("GET", &format!("{url}/metrics"), None, None).await.unwrap().text;
     let line = text.lines().find_map(|line| line.strip_prefix("fencepost_ledger_failover_total "));
@@ -225,10 +233,10 @@ async fn a_synchronous_standby_that_becomes_the_primary_goes_on_and_grants_nothi
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_primary_that_lives_on_is_left_for_the_synchronous_standby_and_not_gone_back_to() {
     let drill = Drill::start(true).await;
-    let session = open_session(&drill.urls()[0]).await;
+    let job = submitted(&drill.urls()[0]).await;
     // Reads by key have several connections.
     let reads = drill.urls().into_iter().cycle().take(16).map(|url| {
-        let path = format!("{url}/v1/sessions/{session}");
+        let path = format!("{url}/v1/jobs/{job}");
         tokio::spawn(async move { patient().request("GET", &path, None, None).await.unwrap().status })
     });
     for read in reads.collect::<Vec<_>>() {
@@ -249,10 +257,10 @@ async fn an_old_primary_that_lives_on_is_left_for_the_synchronous_standby_and_no
         until("everything is granted", async || ask_for_all(url, &drill.granted, &WELL).await >= 3).await;
     }
     // No connection from before reads of the old primary, which has none of this.
-    let session = open_session(&drill.urls()[0]).await;
+    let job = submitted(&drill.urls()[0]).await;
     for url in &drill.urls() {
         for _ in 0..20 {
-            let path = format!("{url}/v1/sessions/{session}");
+            let path = format!("{url}/v1/jobs/{job}");
             let shown = patient().request("GET", &path, None, None).await.unwrap();
             assert_eq!(shown.status, 200, "{}", shown.text);
         }
