@@ -1,7 +1,7 @@
 //! The messages from other instances: the entries of this instance's inbox, and notices of finished jobs.
 //! `inter_instance` sends them. While the ledger is asked for the jobs of dispatches, other entries are taken up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,9 +86,9 @@ impl Incoming {
     /// Handles the entries of a dead instance's inbox, and settles them. Entries that could not be settled are handled again,
     /// which has no further effect: what was read before, here or by the dead, is never said not to have reached its node.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
-        let mut noticed = Vec::new();
+        let mut noticed = BTreeMap::new();
         let done = self.take_up(of, entries, &mut noticed);
-        self.hand_out(of, noticed).await?;
+        self.hand_out(of, noticed.into_iter().collect()).await?;
         self.settle(of, &done).await
     }
 
@@ -96,7 +96,7 @@ impl Incoming {
     async fn take_own(
         &self,
         entries: Vec<bus::Entry>,
-        noticed: &mut Vec<(EntryId, Noticed)>,
+        noticed: &mut BTreeMap<EntryId, Noticed>,
     ) -> bus::Result<()> {
         let me = self.gateway.me();
         let done = self.take_up(me, entries, noticed);
@@ -109,7 +109,7 @@ impl Incoming {
         &self,
         of: &InstanceId,
         entries: Vec<bus::Entry>,
-        noticed: &mut Vec<(EntryId, Noticed)>,
+        noticed: &mut BTreeMap<EntryId, Noticed>,
     ) -> Vec<EntryId> {
         let mut done = Vec::new();
         for entry in entries {
@@ -117,7 +117,8 @@ impl Incoming {
                 // In a dead instance's inbox: the node may have connected here since; if not, nothing is said of it.
                 Some(InstanceMessage::Dispatch(notice)) => {
                     let was_read = of != self.gateway.me() || self.read.was_read(entry.id);
-                    noticed.push((entry.id, Noticed { notice, was_read }));
+                    // One that waits longer than the bus does comes again.
+                    noticed.entry(entry.id).or_insert(Noticed { notice, was_read });
                     continue;
                 }
                 Some(InstanceMessage::Withdrawal(withdrawal)) => {
@@ -141,7 +142,8 @@ impl Incoming {
     }
 
     /// Hands dispatches to the sockets of their nodes, and settles their entries. A withdrawal that came after its dispatch has
-    /// found nothing to stop by then: the ledger says that the attempt was withdrawn, and its slot is free.
+    /// found nothing to stop by then: the ledger says that the attempt was withdrawn, or, if it was read before that, its slot is
+    /// free, without which its node's socket does not send it.
     async fn hand_out(&self, of: &InstanceId, noticed: Vec<(EntryId, Noticed)>) -> bus::Result<()> {
         let (ids, noticed): (Vec<_>, Vec<_>) = noticed.into_iter().unzip();
         self.gateway.hand_noticed(noticed).await;
@@ -203,7 +205,7 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
         }
     };
     // Few dispatches are handed out at once, since their jobs may be large.
-    let (mut noticed, mut handed_out) = (Vec::new(), FuturesUnordered::new());
+    let (mut noticed, mut handed_out) = (BTreeMap::new(), FuturesUnordered::new());
     loop {
         tokio::select! {
             entries = inbox.next(), if noticed.len() < INBOX_ENTRIES_MAX => {
@@ -217,7 +219,8 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
         }
         if handed_out.is_empty() && !noticed.is_empty() {
             let Some(this) = this.upgrade() else { return };
-            let next: Vec<_> = noticed.drain(..noticed.len().min(INBOX_BATCH_ENTRIES_MAX)).collect();
+            let first = std::iter::from_fn(|| noticed.pop_first());
+            let next: Vec<_> = first.take(INBOX_BATCH_ENTRIES_MAX).collect();
             handed_out.push(async move {
                 let work = this.hand_out(this.gateway.me(), next);
                 if let Some(Err(error)) = guarded("the dispatches in the inbox", work).await {

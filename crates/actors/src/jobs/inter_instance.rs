@@ -331,7 +331,7 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
     let mut queues = InstanceQueues::new(REPORTS_MAX);
     let (mut queue, mut gathered, mut under_way) =
         (ReportQueue::default(), Vec::new(), FuturesUnordered::new());
-    // The ledger is asked for the owners of their lanes, of all at once, one such call at a time.
+    // The ledger is asked for the owners of their lanes, of some at once, one such call at a time.
     let (mut unaddressed, mut looked_up) = (Vec::new(), FuturesUnordered::new());
     loop {
         let due_at = queue.due_at();
@@ -366,7 +366,8 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
         count("overflow", unknown.len().saturating_sub(room));
         unaddressed.extend(unknown.into_iter().take(room));
         if looked_up.is_empty() && !unaddressed.is_empty() {
-            let (this, reports) = (Arc::clone(&this), std::mem::take(&mut unaddressed));
+            let some = unaddressed.len().min(TAKEN_AT_ONCE);
+            let (this, reports) = (Arc::clone(&this), unaddressed.drain(..some).collect());
             looked_up.push(async move { this.address_all(reports).await });
         }
         for (to, report) in addressed {
