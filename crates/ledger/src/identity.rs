@@ -35,6 +35,9 @@ const RECOVERED_BY: i64 = 1 << 31;
 /// A new connection has reached the server that was accepted at most so long before it counts as open.
 const OPENED_WITHIN: Duration = Duration::from_millis(50);
 
+/// Marks that are kept at most between two looks.
+const MARKS_MAX: usize = 100_000;
+
 /// Which ledger it is, and how far it has got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -267,6 +270,10 @@ impl Remembered {
         if let Some(earlier) = earlier {
             answered.since.remove(&earlier.xid);
             answered.before.remove(&earlier.xid);
+        }
+        if answered.since.len() >= MARKS_MAX {
+            // No look has gone well for long, or the server tells no more who it is.
+            answered.since.clear();
         }
         answered.since.insert(mark.xid, mark.place);
     }

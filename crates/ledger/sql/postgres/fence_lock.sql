@@ -13,5 +13,6 @@ ORDER BY l.resource
 FOR KEY SHARE OF l SKIP LOCKED
 )
 SELECT resource, (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       ARRAY[pg_current_xact_id()::text::bigint, pg_current_wal_insert_lsn() - '0/0']::bigint[] AS mark
+       ARRAY[pg_current_xact_id()::text::bigint, CASE WHEN current_setting('fencepost.marks', true) = 'on'
+             THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
 FROM locked

@@ -4,4 +4,5 @@ UPDATE ledger_identity
 SET position = position + 1
 WHERE cluster = $1 AND position >= $2
 RETURNING position,
-          ARRAY[pg_current_xact_id()::text::bigint, pg_current_wal_insert_lsn() - '0/0']::bigint[] AS mark
+          ARRAY[pg_current_xact_id()::text::bigint, CASE WHEN current_setting('fencepost.marks', true) = 'on'
+                THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark

@@ -49,6 +49,13 @@ pub(super) fn is_lost(source: &sqlx::Error) -> bool {
     matches!(failure(source), Failure::Lost | Failure::Outdated)
 }
 
+/// Whether PostgreSQL ended a statement for what may be over soon: it was cancelled, took too long, or met another one.
+pub(super) fn is_passing(source: &sqlx::Error) -> bool {
+    const PASSING: [&str; 4] = ["57014", "40001", "40P01", "55P03"];
+    let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| PASSING.contains(&code.as_ref()))
+}
+
 /// Whether PostgreSQL undid a statement because a row was there already, or was not as the statement said: it lets such
 /// statements divide by zero.
 pub(super) fn is_contradicted(source: &sqlx::Error) -> bool {

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::failure::is_lost;
+use super::failure::{is_lost, is_passing};
 use crate::Kind;
 use crate::identity::{Mark, Remembered, Replayed, Server};
 use crate::sql::{Session, Statement, sql_file};
@@ -10,20 +10,21 @@ use crate::sql::{Session, Statement, sql_file};
 const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
 const LACKS: Statement = Statement::only(sql_file!("postgres-only", "server_lacks"));
 const LOWER: Statement = Statement::only(sql_file!("postgres-only", "identity_lower"));
+const MARKS_ON: Statement = Statement::only(sql_file!("postgres-only", "marks_on"));
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
-/// what this process was answered. Refuses any other server than the one that the look accepted.
+/// what this process was answered. Refuses any other server than the one that a look accepted. Where the server tells, the
+/// session's statements tell the marks of their transactions.
 pub(super) async fn reaches_accepted(
     connection: &mut PgConnection,
     remembered: &Remembered,
 ) -> sqlx::Result<()> {
-    if !remembered.expects() {
-        return Ok(());
-    }
-    match asked(&mut Session::Postgres(connection)).await {
+    let mut session = Session::Postgres(connection);
+    match asked(&mut session).await {
         Ok((system, timeline, ..)) if !remembered.is_accepted(&system, timeline) => {
             Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
         }
+        Ok((_, Some(_), ..)) => session.touch(MARKS_ON.on(Kind::Postgres)).await,
         Err(source) if is_lost(&source) => Err(source),
         _ => Ok(()),
     }
@@ -43,13 +44,16 @@ pub(super) async fn found(
             if lacks_answered {
                 // The other instances hear of it: each knows only what it was answered itself.
                 let lower = LOWER.on(Kind::Postgres).bind(remembered.position());
-                session.touch(lower).await?;
+                if let Err(error) = session.touch(lower).await {
+                    tracing::warn!(%error, "the other instances could not be told yet that the ledger lacks commits");
+                }
             }
             Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
         // A standby. It takes no writes.
         Ok(_) => Ok((None, None)),
-        Err(source) if is_lost(&source) => Err(source),
+        // It may tell the next time.
+        Err(source) if is_lost(&source) || is_passing(&source) => Err(source),
         Err(source) => {
             if remembered.is_news() {
                 tracing::warn!(
