@@ -24,7 +24,7 @@ pub(super) async fn reaches_accepted(
         Ok((system, timeline, ..)) if !remembered.is_accepted(&system, timeline) => {
             Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
         }
-        Ok((_, Some(_), ..)) => session.touch(MARKS_ON.on(Kind::Postgres)).await,
+        Ok((_, Some(_), ..)) => session.touch(MARKS_ON.on(Kind::Postgres)).await.map(|_| ()),
         Err(source) if is_lost(&source) => Err(source),
         _ => Ok(()),
     }
@@ -67,8 +67,8 @@ pub(super) async fn found(
     }
 }
 
-/// Whether the server lacks one of these transactions, which were answered. `ended` is where it stopped to replay, if it tells: what
-/// it has not replayed anything of is lost, and its number another one's.
+/// Whether the server lacks one of these transactions, which were answered. `ended` is where it stopped to replay, if it tells:
+/// what it has not replayed anything of is lost, and its number another one's.
 async fn lacks(session: &mut Session<'_>, answered: &[Mark], ended: Option<i64>) -> sqlx::Result<bool> {
     if answered.iter().any(|mark| ended.is_some_and(|ended| ended < mark.place)) {
         return Ok(true);
