@@ -118,6 +118,16 @@ impl Shop {
         self.grants_to("", count, key).await
     }
 
+    /// One nonce, around a hand-off: who asks during it is sent on; later one is served here, as nobody else has the lease.
+    async fn granted_around_a_hand_off(&self) -> Vec<u64> {
+        loop {
+            match self.grants(1, None).await {
+                Err(Refusal::NotOwner { owner, .. }) => assert_eq!(owner.as_str(), "other"),
+                answer => return numbers(&answer.unwrap()),
+            }
+        }
+    }
+
     async fn grants_to(&self, principal: &str, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
         let key = key.map(|key| RequestKey {
             principal: principal.into(),
@@ -725,16 +735,7 @@ async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
     shop.grants(1, None).await.unwrap();
     shop.cluster_view.saw(vec![peer("other")]);
     until("the lease is given back", async || !shop.is_leased().await).await;
-    // Whoever asks while it is handed off is told the new owner. Whoever asks here after that all the same is served:
-    // nobody else has the lease.
-    let granted = loop {
-        match shop.grants(1, None).await {
-            Ok(grants) => break numbers(&grants),
-            Err(Refusal::NotOwner { owner, .. }) => assert_eq!(owner.as_str(), "other"),
-            Err(refusal) => panic!("{refusal}"),
-        }
-    };
-    assert_eq!(granted, [1]);
+    assert_eq!(shop.granted_around_a_hand_off().await, [1]);
     until("it is handed off again", async || !shop.is_leased().await).await;
     shop.cluster_view.saw(vec![peer("me-1")]);
     shop.grants(1, None).await.unwrap();
@@ -749,7 +750,7 @@ async fn a_signer_whose_new_owner_never_comes_is_served_around_its_next_hand_off
     until("the lease is given back", async || !shop.is_leased().await).await;
     until("it is served here again", async || shop.grants(1, None).await.is_ok()).await;
     until("it is handed off again", async || !shop.is_leased().await).await;
-    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2]);
+    assert_eq!(shop.granted_around_a_hand_off().await, [2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
