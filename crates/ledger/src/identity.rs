@@ -291,8 +291,8 @@ impl Remembered {
         before.iter().map(|(&xid, &place)| Mark { xid, place }).collect()
     }
 
-    /// Ends a look that has raised the position: the raise is in the log behind all that was answered before the look, and is
-    /// itself noted as answered.
+    /// Ends a look that has raised the position: the raise is in the log behind all that was answered before the look. A server
+    /// that lacks the raise has a lower position.
     pub(crate) fn raised(&self) {
         self.0.answered.lock().before.clear();
     }
