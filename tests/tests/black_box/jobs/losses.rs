@@ -165,7 +165,7 @@ async fn a_node_of_a_killed_instance_goes_to_another_and_its_jobs_end_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_is_told_to_stop_leaves_its_jobs_to_the_others() {
-    let rig = Rig::together(2).await;
+    let rig = Rig::together_and_patient(2).await;
     let node = rig.node(&[0, 1], "n", |options| options.capacity = 2).await;
     let (at, holder) = holder(&rig, "n").await;
     let accepted = Accepted::at(&rig, holder, &node).await;

@@ -131,6 +131,14 @@ impl Rig {
         Self::start_with(setups, Servers::default(), |setup| setup).await
     }
 
+    /// So many instances on one PostgreSQL and one Redis, which wait as long as those for a node that connects again.
+    pub async fn together_and_patient(count: usize) -> Self {
+        let servers = Servers::start(false).await;
+        let setup = |_| servers.setup(servers.database_url(), &servers.redis_url());
+        let setups = (0..count).map(setup).collect();
+        Self::start_with(setups, servers, |setup| setup).await
+    }
+
     /// So many instances on one PostgreSQL and one Redis.
     pub async fn together(count: usize) -> Self {
         Self::shaped(count, false, |setup| setup).await

@@ -374,7 +374,7 @@ async fn order_holds_through_the_death_of_owners_and_nodes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_moves_with_a_job_running() {
-    let rig = Rig::mortal(2).await;
+    let rig = Rig::together_and_patient(2).await;
     let node = rig.node(&[0, 1], "n", |options| options.capacity = 3).await;
     let session = open(&rig, 0, json!({})).await;
     let mut talk = Talk::open(&rig, 0, &session, None).await;
