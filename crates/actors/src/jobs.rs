@@ -191,6 +191,8 @@ impl Jobs {
         } = dependencies;
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let lifetime = Lifetime::new(phase_now, failure_detector.clone());
+        // Before anything is placed.
+        pools::start(ledger.clone(), bus.clone(), registry.clone(), lifetime.clone());
         let (directory, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
         let owners = Arc::new(LeasedLanes {
             me: me.clone(),
@@ -317,7 +319,6 @@ impl Jobs {
             };
             transfers.start();
         }
-        pools::start(ledger.clone(), bus.clone(), registry.clone(), lifetime.clone());
         let upkeep = Upkeep {
             ledger: ledger.clone(),
             bus,

@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pools: Mutex<Arc<Pools>>,
     /// The pools to which nothing is dispatched.
     pauses: Mutex<Arc<Vec<PoolPause>>>,
+    /// The pools and the pauses are to be read before any node is selected.
+    pub(crate) awaits_pools: AtomicBool,
     /// One index is built at a time.
     building: Mutex<()>,
     index_is_old: Notify,
@@ -134,6 +136,7 @@ impl Registry {
             missing: Mutex::default(),
             pools: Mutex::new(Arc::new(Pools::unconfigured())),
             pauses: Mutex::default(),
+            awaits_pools: AtomicBool::new(false),
             building: Mutex::default(),
             index_is_old: Notify::new(),
             openings: watch::Sender::new(()),
@@ -522,6 +525,22 @@ impl Registry {
             inner.openings.send_replace(());
         }
         true
+    }
+
+    /// From here on no node is selected before [`Self::pools_are_read`]: an instance that begins does not know which pools there are,
+    /// nor which of them are paused.
+    pub fn await_pools(&self) {
+        self.inner.awaits_pools.store(true, SeqCst);
+    }
+
+    /// The pools and the pauses were read and adopted. If they were awaited, nodes are selected from now on.
+    pub fn pools_are_read(&self) {
+        if self.inner.awaits_pools.load(SeqCst) {
+            // The index may be older than the pools.
+            self.reindex();
+            self.inner.awaits_pools.store(false, SeqCst);
+            self.inner.openings.send_replace(());
+        }
     }
 
     /// An index of nodes that this registry does not have, in the pools that it has.

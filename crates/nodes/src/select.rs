@@ -123,6 +123,9 @@ impl Registry {
     /// In which pool the node serves such a job, if it would get it had it a free slot.
     #[must_use]
     pub fn serves(&self, node: &NodeId, needs: &Requirements) -> Option<PoolName> {
+        if self.inner.awaits_pools.load(SeqCst) {
+            return None;
+        }
         let index = self.inner.index.load();
         let position = index.position(node).filter(|position| index.nodes[*position].takes_work())?;
         let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
@@ -150,6 +153,9 @@ impl Registry {
     }
 
     fn choose(&self, wanted: &Wanted<'_>, rng: &mut impl Rng) -> Option<Choice> {
+        if self.inner.awaits_pools.load(SeqCst) {
+            return None;
+        }
         let index = self.inner.index.load();
         let only_own = self.inner.is_alone.load(SeqCst);
         let of = |(pool, position): (usize, usize)| Choice {

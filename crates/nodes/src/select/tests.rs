@@ -165,6 +165,36 @@ fn pause(name: &str) -> PoolPause {
 }
 
 #[test]
+fn no_node_is_selected_before_the_pools_are_read_that_are_awaited() {
+    let registry = registry([record("n"), record("fast").labelled(&["gpu"])]);
+    registry.await_pools();
+    let (needs, mut rng) = (needs(None, None, &[]), seeded());
+    let serves = |name: &str| registry.serves(&node(name), &needs).map(|pool| pool.to_string());
+    assert!(registry.adopt_pools(crate::pools::Pools::new(1, vec![pool("a", &[], &["gpu"])]).unwrap()));
+    assert_eq!((chosen(&registry, &needs, &mut rng), serves("fast")), (None, None));
+    registry.reindex();
+    assert_eq!(chosen(&registry, &needs, &mut rng), None, "an index is no word about the pauses");
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("b")]));
+    assert_eq!(chosen(&registry, &needs, &mut rng), None);
+    let openings = registry.openings();
+    registry.pools_are_read();
+    assert!(openings.has_changed().unwrap(), "those who wait look again");
+    for _ in 0..20 {
+        assert_eq!(chosen(&registry, &needs, &mut rng), Some(("fast".to_owned(), "a".to_owned())));
+    }
+    assert_eq!((serves("n"), serves("fast")), (None, Some("a".to_owned())));
+}
+
+#[test]
+fn the_index_is_not_older_than_the_pools_where_these_were_awaited() {
+    let registry = registry([record("n")]);
+    registry.await_pools();
+    assert!(registry.adopt_pools(crate::pools::Pools::new(1, vec![pool("a", &[], &["gpu"])]).unwrap()));
+    registry.pools_are_read();
+    assert!(chosen(&registry, &needs(None, None, &[]), &mut seeded()).is_none(), "the node is in no pool");
+}
+
+#[test]
 fn a_paused_pool_stays_paused_while_new_indexes_are_built() {
     let registry = registry([record("n")]);
     adopt(&registry, 1, vec![pool("a", &[], &[])]);
