@@ -161,20 +161,27 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
 }
 
 async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
-    let ledger = &signers.inner.ledger;
-    let old_ms = |kept| signers.inner.clock.kept_ms(kept);
-    while ledger.purge_keys(old_ms(settings.keep_keys), PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+    let (ledger, full_step) = (&signers.inner.ledger, u64::from(PURGE_STEP_ROWS));
+    while ledger.purge_keys(old_ms(signers, settings.keep_keys).await?, PURGE_STEP_ROWS).await? >= full_step
         && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }
-    while ledger.purge_audits(old_ms(AUDIT_KEPT), PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+    while ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, PURGE_STEP_ROWS).await? >= full_step
         && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }
-    ledger.purge_instances(old_ms(settings.keep_instances), PURGE_STEP_ROWS).await?;
+    ledger.purge_instances(old_ms(signers, settings.keep_instances).await?, PURGE_STEP_ROWS).await?;
     Ok(())
+}
+
+/// From which age on a row is purged that is kept for so long. Asked in each step: the database's clock may step forward between
+/// two of them.
+async fn old_ms(signers: &Signers, kept: Duration) -> ledger::Result<u64> {
+    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
+    clock.look(ledger).await?;
+    Ok(clock.kept_ms(kept))
 }
 
 /// Counts the open nonces, unless the last count took so long that it is too early for the next.

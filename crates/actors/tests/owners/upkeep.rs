@@ -18,7 +18,15 @@ const KEPT_MS: [u64; 2] = [3_600_001, 7_200_002];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_audits_and_ended_incarnations_are_purged_each_at_its_own_age() {
     let shop = Shop::open(Mode::Basic).await;
-    let settings = UpkeepSettings {
+    let upkeep = Upkeep::start(shop.signers.clone(), settings());
+    until("all three are purged", async || shop.plan.purges.all().len() == 3).await;
+    let expected = [("audits", 90 * DAY_MS), ("instances", KEPT_MS[1]), ("keys", KEPT_MS[0])];
+    assert_eq!(shop.plan.purges.all(), expected);
+    upkeep.stop().await;
+}
+
+fn settings() -> UpkeepSettings {
+    UpkeepSettings {
         sweep_every: MINUTE,
         look_signers: 1_000,
         look_for: Duration::ZERO,
@@ -26,11 +34,23 @@ async fn keys_audits_and_ended_incarnations_are_purged_each_at_its_own_age() {
         purge_every: OFTEN,
         keep_keys: Duration::from_millis(KEPT_MS[0]),
         keep_instances: Duration::from_millis(KEPT_MS[1]),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_purged_beside_jobs_keeps_its_age_when_the_clock_jumps_forward() {
+    let shop = Shop::open(Mode::Basic).await;
+    let upkeep = Upkeep::start(shop.signers.clone(), settings());
+    let purges = &shop.plan.purges;
+    until("all three are purged", async || purges.all().len() == 3).await;
+    shop.plan.ahead_ms.store(600_000, Ordering::Relaxed);
+    // The clock is known to a few milliseconds.
+    let is_kept = |what: &str, kept_ms: u64| {
+        purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + 590_000)
     };
-    let upkeep = Upkeep::start(shop.signers.clone(), settings);
-    until("all three are purged", async || shop.plan.purges.all().len() == 3).await;
-    let expected = [("audits", 90 * DAY_MS), ("instances", KEPT_MS[1]), ("keys", KEPT_MS[0])];
-    assert_eq!(shop.plan.purges.all(), expected);
+    until("the keys count as younger", async || is_kept("keys", KEPT_MS[0])).await;
+    until("the audits count as younger", async || is_kept("audits", 90 * DAY_MS)).await;
+    until("the incarnations count as younger", async || is_kept("instances", KEPT_MS[1])).await;
     upkeep.stop().await;
 }
 
