@@ -270,13 +270,13 @@ impl Backoff {
         Ok(self)
     }
 
-    /// The pause after so many failures, in milliseconds. `spread` (0 to 1, drawn by the caller) takes up to half
+    /// The pause after so many failures, in whole milliseconds, rounded up. `spread` (0 to 1, drawn by the caller) takes up to half
     /// of it away, so that what failed together does not come back together.
     #[must_use]
     pub fn pause_ms(self, failures: u32, spread: f64) -> u64 {
         let mut pause = self.initial_ms;
         for _ in 1..failures.min(64) {
-            pause = pause.saturating_mul(u64::from(self.factor_percent)) / 100;
+            pause = pause.saturating_mul(u64::from(self.factor_percent)).div_ceil(100);
             if pause >= self.max_ms {
                 break;
             }
@@ -354,6 +354,8 @@ mod tests {
         assert_eq!(backoff.pause_ms(3, 1.0), 200);
         assert_eq!(backoff.pause_ms(u32::MAX, 0.5), 750);
         assert_eq!(Backoff { initial_ms: 0, ..backoff }.pause_ms(9, 0.5), 0);
+        let short = Backoff { initial_ms: 1, factor_percent: 150, ..backoff };
+        assert_eq!([1, 2, 3, 4, 5].map(|failures| short.pause_ms(failures, 0.0)), [1, 2, 3, 5, 8]);
     }
 
     #[test]
