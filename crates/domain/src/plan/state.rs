@@ -319,7 +319,8 @@ pub struct Writes {
     pub definitions: Vec<usize>,
     /// New checkpoints.
     pub checkpoints: Vec<(usize, Checkpoint)>,
-    /// Failed jobs of a run that another one follows: they are dismissed, since nobody is to retry them by themselves.
+    /// Jobs of stages that a person has resolved, or of a run that another one follows. Those that failed are dismissed:
+    /// nobody is to retry them by themselves.
     pub superseded: Vec<JobId>,
     /// Jobs of stages.
     pub starts: Vec<StageStart>,

@@ -283,8 +283,11 @@ async fn a_lost_node_after_the_takeover(max_attempts: u32) {
     // Nobody may retry it before somebody says what it did.
     let refused = found.retry(0, json!({}), 409).await;
     assert_eq!(refused["code"], "stage_unknown", "{refused}");
+    let dead = async || rig.get(1, "/v1/jobs?dead=true&tenant=acme").await["items"].as_array().unwrap().len();
+    assert_eq!(dead().await, usize::from(max_attempts == 1), "its job, unless an attempt is left");
     let not_done = json!({"outcome": "not_done", "reason": "its node is gone"});
     found.post_task(0, "stages/2/resolve", Some(&not_done), 200).await;
+    assert_eq!(dead().await, 0, "somebody has seen to it");
     found.retry(0, json!({}), 202).await;
     begun(&other, &id, 1, 1).await;
     other.runs.release(1);

@@ -116,8 +116,11 @@ impl StepBuilder {
             }
             (None, checkpoint) => checkpoint,
         };
-        let failed = now.stages.iter().filter(|stage| stage.status == StageStatus::Failed);
-        let superseded: Vec<_> = failed.filter_map(|stage| stage.job).collect();
+        // The job of a stage that is UNKNOWN may have failed as well.
+        let may_be_dead =
+            |stage: &&StageState| matches!(stage.status, StageStatus::Failed | StageStatus::Unknown);
+        let superseded: Vec<_> =
+            now.stages.iter().filter(may_be_dead).filter_map(|stage| stage.job).collect();
         self.call_off(waits_for);
         self.writes.superseded.extend(superseded);
         let task = self.touch(at);

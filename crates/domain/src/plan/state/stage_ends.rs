@@ -30,6 +30,8 @@ impl StepBuilder {
         }
         // Nobody waits for its result any more; an attempt that still runs is called off.
         self.call_off(state.job);
+        // If it failed, the person has seen to that.
+        self.writes.superseded.extend(state.job);
         self.task_event(at, EventKind::Resolved, None, None);
         self.touch(at).waits_for = state.job;
         match resolution {

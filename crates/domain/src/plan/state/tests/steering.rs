@@ -33,6 +33,32 @@ fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() 
 }
 
 #[test]
+fn the_job_of_an_unknown_stage_is_dismissed_by_the_word_of_a_person_about_it() {
+    // Its node was lost after the takeover, and no attempt was left.
+    let lost = || {
+        let mut rig = Rig::started(2);
+        rig.must(Command::TakenOver);
+        let (_, job) = rig.task(0).in_flight().unwrap();
+        rig.end(0, StageEnd::Revoked(Outcome::Failed, "its node was lost".into()));
+        assert!(rig.writes.iter().all(|writes| writes.superseded.is_empty()), "nobody has seen to it yet");
+        (rig, job)
+    };
+    for resolution in [Resolution::Done(None), Resolution::NotDone] {
+        let (mut rig, job) = lost();
+        rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution });
+        assert_eq!(rig.writes[0].superseded, [job]);
+    }
+    // Of a stage that may be rerun the retry is that word.
+    let (mut rig, job) = lost();
+    let task = Arc::make_mut(&mut rig.state.tasks[0]);
+    let rerun = |stage: &StageSpec| StageSpec { on_unknown: OnUnknown::Rerun, ..stage.clone() };
+    let stages = task.spec.stages.iter().map(rerun).collect();
+    task.spec = Arc::new(TaskSpec { stages, ..(*task.spec).clone() });
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(rig.writes[0].superseded, [job]);
+}
+
+#[test]
 fn what_has_changed_as_often_as_it_may_is_not_paused_and_can_be_resumed_and_cancelled() {
     let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
     rig.must(Command::Start);
