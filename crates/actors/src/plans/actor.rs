@@ -358,10 +358,10 @@ impl PlanActor {
                 return self.begin_anew(context);
             }
             let mut taken = self.take_next();
+            self.meter.set_depth(self.queue.len());
             if taken.is_empty() {
                 return self.rest(context);
             }
-            self.meter.set_depth(self.queue.len());
             for pending in &mut taken {
                 if !std::mem::replace(&mut pending.was_taken_up, true) {
                     self.meter.waited(pending.since.elapsed());

@@ -494,9 +494,14 @@ impl PlanState {
         let mut wants_attention = false;
         let mut may_go_on = false;
         for task in &self.tasks {
+            let waits = match task.status {
+                TaskStatus::Paused => true,
+                TaskStatus::Pending => !task.was_begun(),
+                _ => false,
+            };
             succeeded |= task.status == TaskStatus::Succeeded;
             is_over &= task.status.is_over();
-            wants_attention |= task.status.wants_attention();
+            wants_attention |= task.status.wants_attention() || (self.is_halted && waits);
             may_go_on |= matches!(task.status, TaskStatus::Running | TaskStatus::Pending);
         }
         if is_over {
@@ -505,7 +510,7 @@ impl PlanState {
         if self.started_at.is_none() {
             return PlanStatus::Created;
         }
-        if wants_attention || self.is_halted || self.is_over_time {
+        if wants_attention || self.is_over_time {
             return PlanStatus::Attention;
         }
         if self.intent == Intent::Pause || !may_go_on { PlanStatus::Paused } else { PlanStatus::Running }

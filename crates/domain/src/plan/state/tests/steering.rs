@@ -464,6 +464,19 @@ fn the_history_has_every_decision_that_changes_what_the_plan_starts() {
 }
 
 #[test]
+fn a_plan_whose_owner_has_changed_wants_attention_as_long_as_a_task_waits_for_it() {
+    for (tasks, status) in [(1, PlanStatus::Running), (2, PlanStatus::Attention)] {
+        let mut rig = Rig::new(tasks, 1, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+        rig.must(Command::Start);
+        rig.must(Command::TakenOver);
+        assert_eq!(rig.state.status(), PlanStatus::Attention);
+        rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone });
+        rig.retry(0, |_| {}).unwrap();
+        assert_eq!((rig.begun(), rig.state.status()), (vec![(0, 0)], status), "{tasks} tasks");
+    }
+}
+
+#[test]
 fn a_task_to_which_a_plan_over_its_time_gives_no_turn_can_be_retried() {
     let mut rig = Rig::new(3, 2, |spec| {
         (spec.max_concurrency, spec.timeout_ms, spec.on_failure) = (1, 1_000, OnFailure::Continue)
