@@ -44,7 +44,7 @@ use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
 const HEALTH: Statement = statement!("health");
-const RAISE: Statement = statement!("identity_raise");
+const RAISE: Statement = statement!(both "identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
@@ -404,9 +404,7 @@ async fn looked(
     }
     let lowest = known.map_or(found.position, |known| known.position).max(remembered.position());
     let raise = RAISE.on(kind).bind(found.cluster.as_str()).bind(lowest);
-    let answer = session.answer(raise).await?;
-    remembered.answered(answer.mark(), None);
-    let raised = answer.records::<(i64,)>()?;
+    let raised: Vec<(i64,)> = session.all(raise).await?;
     Ok(match raised.first() {
         Some((position,)) => Witness::Current(Identity { position: *position, ..found }),
         None => Witness::WentBack(found, Reason::Position),

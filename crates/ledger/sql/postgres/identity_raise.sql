@@ -1,8 +1,0 @@
--- Raises the position of this ledger, if it is the one that is known and as far as is known.
--- $1 cluster, $2 position
-UPDATE ledger_identity
-SET position = position + 1
-WHERE cluster = $1 AND position >= $2
-RETURNING position,
-          ARRAY[pg_current_xact_id()::text::bigint, CASE WHEN current_setting('fencepost.marks', true) = 'on'
-                THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
