@@ -51,9 +51,7 @@ pub(super) fn is_lost(source: &sqlx::Error) -> bool {
 
 /// Whether PostgreSQL ended a statement for what may be over soon: it was cancelled, took too long, or met another one.
 pub(super) fn is_passing(source: &sqlx::Error) -> bool {
-    const PASSING: [&str; 4] = ["57014", "40001", "40P01", "55P03"];
-    let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| PASSING.contains(&code.as_ref()))
+    has_code(source, &["57014", "40001", "40P01", "55P03"])
 }
 
 /// Whether PostgreSQL undid a statement because a row was there already, or was not as the statement said: it lets such
@@ -61,8 +59,13 @@ pub(super) fn is_passing(source: &sqlx::Error) -> bool {
 pub(super) fn is_contradicted(source: &sqlx::Error) -> bool {
     const UNIQUE_VIOLATION: &str = "23505";
     const DIVISION_BY_ZERO: &str = "22012";
+    has_code(source, &[UNIQUE_VIOLATION, DIVISION_BY_ZERO])
+}
+
+/// Whether the database answered with one of these codes: SQLSTATEs on PostgreSQL.
+pub(super) fn has_code(source: &sqlx::Error, codes: &[&str]) -> bool {
     let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    matches!(code.as_deref(), Some(UNIQUE_VIOLATION | DIVISION_BY_ZERO))
+    code.is_some_and(|code| codes.contains(&code.as_ref()))
 }
 
 fn failure(error: &sqlx::Error) -> Failure {

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use domain::JobId;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
+use super::failure::has_code;
 use super::{Store, Way};
 use crate::jobs::PARTITION_DAYS_AHEAD;
 use crate::sessions::rows::{PurgedRow, highest_places};
@@ -67,7 +68,7 @@ impl Store {
                 }
                 match made {
                     // The table may be another role's. The ledger takes writes all the same.
-                    Err(error) if is(&error, &[INSUFFICIENT_PRIVILEGE]) => Ok(Err(error)),
+                    Err(error) if has_code(&error, &[INSUFFICIENT_PRIVILEGE]) => Ok(Err(error)),
                     made => made.map(Ok),
                 }
             })
@@ -95,9 +96,9 @@ impl Store {
                     for day in days.into_iter().filter(|day| *day < first_kept_day) {
                         match drop_if_old(session, day, age_ms).await {
                             // Another instance was quicker.
-                            Err(error) if is(&error, &["42P01"]) => {}
+                            Err(error) if has_code(&error, &["42P01"]) => {}
                             // It may be another role's. What is old in it is deleted below.
-                            Err(error) if is(&error, &[INSUFFICIENT_PRIVILEGE]) => {
+                            Err(error) if has_code(&error, &[INSUFFICIENT_PRIVILEGE]) => {
                                 tracing::warn!(%error, day, "a partition of finished jobs could not be dropped");
                             }
                             other => other?,
@@ -182,15 +183,9 @@ async fn make(session: &mut PgConnection, day: u64) -> sqlx::Result<()> {
         Err(error) => {
             transaction.rollback().await?;
             // Another instance was quicker; or a job of that day has finished since.
-            if is(&error, &["42P07", "23505", "23514"]) { Ok(()) } else { Err(error) }
+            if has_code(&error, &["42P07", "23505", "23514"]) { Ok(()) } else { Err(error) }
         }
     }
-}
-
-/// Whether the server refused for one of these reasons.
-fn is(error: &sqlx::Error, codes: &[&str]) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| codes.contains(&&*code))
 }
 
 /// Looks twice: quickly first, and then while nothing can be moved there any more.
