@@ -398,6 +398,11 @@ async fn looked(
     let mut found = Identity { cluster, position, server };
     if let Some(known) = known {
         if let Some(reason) = Reason::of(known, &found, ended) {
+            // Of no other ledger: a new one may have the name of the one that was known.
+            let is_failover = matches!(reason, Reason::LostCommits | Reason::AsynchronousFailover);
+            if is_failover && ended.is_some_and(|ended| ended.lacks_answered) {
+                server::lower(session, &found.cluster, remembered).await;
+            }
             return Ok(Witness::WentBack(found, reason));
         }
         found.server = found.server.or_else(|| known.server.clone());

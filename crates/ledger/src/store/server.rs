@@ -41,13 +41,6 @@ pub(super) async fn found(
             let server = Server { system, timeline, written, is_synchronous };
             let answered = remembered.looks_at(&server);
             let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
-            if lacks_answered {
-                // The other instances hear of it: each knows only what it was answered itself.
-                let lower = LOWER.on(Kind::Postgres).bind(remembered.position());
-                if let Err(error) = session.touch(lower).await {
-                    tracing::warn!(%error, "the other instances could not be told yet that the ledger lacks commits");
-                }
-            }
             Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
         // A standby. It takes no writes.
@@ -76,6 +69,15 @@ async fn lacks(session: &mut Session<'_>, answered: &[Mark], ended: Option<i64>)
     let numbers: Vec<_> = answered.iter().map(|mark| mark.xid).collect();
     let (lacks,): (bool,) = session.one(LACKS.on(Kind::Postgres).array(numbers)).await?;
     Ok(lacks)
+}
+
+/// Lowers the position of the ledger of this name, which lacks what this process was answered. So the other instances hear of it:
+/// each knows only what it was answered itself.
+pub(super) async fn lower(session: &mut Session<'_>, cluster: &str, remembered: &Remembered) {
+    let lower = LOWER.on(Kind::Postgres).bind(cluster).bind(remembered.position());
+    if let Err(error) = session.touch(lower).await {
+        tracing::warn!(%error, "the other instances could not be told yet that the ledger lacks commits");
+    }
 }
 
 /// System identifier, timeline, end of the log, where the replay ended, and whether commits wait for a standby.

@@ -11,6 +11,7 @@ use testkit::servers::Postgres;
 use tokio::task::block_in_place;
 
 use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::opening::execute;
 
 /// The ledger's sessions that wait for a standby now; each wait that is cancelled ends as if the standby had the commit.
 const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
@@ -98,6 +99,15 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
     .await;
     let others = others.into_inner();
     assert!(matches!(others, Some(Witness::WentBack(_, Reason::Position))), "{others:?}");
+    // A ledger that was made there since is another one, and stays as it is.
+    let position = known.as_ref().map(|known| known.position).unwrap();
+    let made = format!("UPDATE ledger_identity SET cluster = 'another', position = {position}");
+    assert_eq!(execute(&options.url, &made).await, 1);
+    for _ in 0..2 {
+        let seen = ledger.witness(known.as_ref()).await.unwrap();
+        let Witness::WentBack(found, Reason::OtherLedger) = &seen else { panic!("{seen:?}") };
+        assert_eq!(found.position, position);
+    }
     ledger.close().await;
     other.close().await;
 }
