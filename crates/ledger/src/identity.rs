@@ -251,7 +251,7 @@ impl Remembered {
 
     /// Whether the next look may go by a connection of the last one. It may not where that has found the ledger behind: the
     /// connection may lead to an old primary.
-    pub(crate) fn keeps_look(&self, _age: Duration) -> bool {
+    pub(crate) fn keeps_look(&self) -> bool {
         !self.0.is_behind.load(Ordering::Acquire)
     }
 
@@ -457,7 +457,7 @@ mod tests {
         let remembered = Remembered::default();
         for is_behind in [false, true, false] {
             remembered.looked(is_behind);
-            assert_eq!(remembered.keeps_look(Duration::ZERO), !is_behind);
+            assert_eq!(remembered.keeps_look(), !is_behind);
         }
     }
 }

@@ -239,7 +239,7 @@ pub(super) async fn reach(
         looks: sessions("fencepost looks").pool(pool(
             LOOK_CONNECTIONS,
             VITAL_PING_MAX,
-            Remembered::keeps_look,
+            |remembered, _age| remembered.keeps_look(),
         )),
     };
     let here = runtime::Handle::current();
