@@ -13,21 +13,26 @@ const LOWER: Statement = Statement::only(sql_file!("postgres-only", "identity_lo
 const MARKS_ON: Statement = Statement::only(sql_file!("postgres-only", "marks_on"));
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
-/// what this process was answered. Refuses any other server than the one that a look accepted. Where the server tells, the
-/// session's statements tell the marks of their transactions.
+/// what this process was answered. Refuses any other server than the one that a look accepted, and one that did not tell in time.
+/// Where the server tells, the session's statements tell the marks of their transactions.
 pub(super) async fn reaches_accepted(
     connection: &mut PgConnection,
     remembered: &Remembered,
 ) -> sqlx::Result<()> {
     let mut session = Session::Postgres(connection);
-    match asked(&mut session).await {
-        Ok((system, timeline, ..)) if !remembered.is_accepted(&system, timeline) => {
-            Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
-        }
-        Ok((_, Some(_), ..)) => session.touch(MARKS_ON.on(Kind::Postgres)).await.map(|_| ()),
-        Err(source) if is_lost(&source) => Err(source),
-        _ => Ok(()),
+    let (system, timeline) = match asked(&mut session).await {
+        Ok((system, timeline, ..)) => (system, timeline),
+        // It may tell the next time.
+        Err(source) if is_lost(&source) || is_passing(&source) => return Err(source),
+        Err(_) => return Ok(()),
+    };
+    if !remembered.is_accepted(&system, timeline) {
+        return Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()));
     }
+    if timeline.is_some() {
+        session.touch(MARKS_ON.on(Kind::Postgres)).await?;
+    }
+    Ok(())
 }
 
 /// Which server it is, and what it has of what was written before it became the primary. A server that does not tell, such as a

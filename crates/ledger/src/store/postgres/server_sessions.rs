@@ -158,6 +158,7 @@ mod tests {
     use std::str::FromStr;
 
     use testkit::servers::{Database, PgBouncer, PoolMode};
+    use tokio::task::block_in_place;
 
     use super::*;
 
@@ -222,9 +223,7 @@ mod tests {
             ("on", "on"),
             ("remote_apply", "remote_apply"),
         ] {
-            tokio::task::block_in_place(|| {
-                set_default(&database, &format!("synchronous_commit = {default}"))
-            });
+            block_in_place(|| set_default(&database, &format!("synchronous_commit = {default}")));
             let mut session = sessions_at(database.url()).begin().await.unwrap();
             assert_eq!(shown(&mut session).await[4], wanted, "{default}");
         }
@@ -244,6 +243,35 @@ mod tests {
             let set_by = sqlx::query_scalar::<_, String>("SHOW fencepost.commits_set_by");
             assert_eq!(set_by.fetch_one(&mut session).await.unwrap(), "database", "{given}");
             prepare(&mut session, Arc::clone(&sessions.settings), None).await.unwrap();
+        }
+    }
+
+    /// A database with a schema whose functions go before those of the server, and sessions that look there first.
+    async fn deceived(function: &str) -> (Database, ServerSessions) {
+        let function = format!("create schema deceiving; create function deceiving.{function}");
+        let made = tokio::task::spawn_blocking(move || {
+            let database = Database::fresh().unwrap();
+            database.query(&function).unwrap();
+            database
+        });
+        let database = made.await.unwrap();
+        let first = [("lock_timeout", "0"), ("search_path", "deceiving, pg_catalog")];
+        let sessions = sessions_at(database.url()).with(first);
+        (database, sessions)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_begins_only_on_a_server_that_says_which_one_it_is_or_never_does() {
+        let says = |code: &str| {
+            format!(
+                "pg_control_system() returns table (system_identifier bigint) language plpgsql as
+                 $$ begin raise exception 'no' using errcode = '{code}'; end $$"
+            )
+        };
+        for (code, begins) in [("query_canceled", false), ("insufficient_privilege", true)] {
+            let (_database, sessions) = deceived(&says(code)).await;
+            let begun = sessions.reaching(&Remembered::default()).begin().await;
+            assert_eq!(begun.is_ok(), begins, "{code}: {begun:?}");
         }
     }
 }
