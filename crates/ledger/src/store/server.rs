@@ -26,13 +26,15 @@ pub(super) async fn reaches_accepted(
         Err(source) if is_lost(&source) || is_passing(&source) => return Err(source),
         Err(_) => return Ok(()),
     };
-    if !remembered.is_accepted(&system, timeline) {
-        return Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()));
-    }
     if timeline.is_some() {
         session.touch(MARKS_ON.on(Kind::Postgres)).await?;
     }
-    Ok(())
+    // Last: a look may have accepted another one meanwhile, and the connection counts as opened a moment after this.
+    if remembered.is_accepted(&system, timeline) {
+        Ok(())
+    } else {
+        Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
+    }
 }
 
 /// Which server it is, and what it has of what was written before it became the primary. A server that does not tell, such as a

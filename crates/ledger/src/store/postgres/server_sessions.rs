@@ -157,10 +157,12 @@ fn shared() -> Error {
 mod tests {
     use std::str::FromStr;
 
+    use testkit::PATIENCE;
     use testkit::servers::{Database, PgBouncer, PoolMode};
     use tokio::task::block_in_place;
 
     use super::*;
+    use crate::identity::Server;
 
     fn sessions_at(url: &str) -> ServerSessions {
         let connect = PgConnectOptions::from_str(url).unwrap().extra_float_digits(None);
@@ -273,5 +275,32 @@ mod tests {
             let begun = sessions.reaching(&Remembered::default()).begin().await;
             assert_eq!(begun.is_ok(), begins, "{code}: {begun:?}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_session_begins_on_a_server_in_whose_place_another_one_is_accepted_meanwhile() {
+        // The last statement of the beginning waits.
+        let (database, sessions) = deceived(
+            "set_config(text, text, boolean) returns text language plpgsql as
+             $$ begin perform pg_advisory_xact_lock(7); return $2; end $$",
+        )
+        .await;
+        let mut other = sessions_at(database.url()).begin().await.unwrap();
+        sqlx::query("select pg_advisory_lock(7)").execute(&mut other).await.unwrap();
+        let remembered = Remembered::default();
+        let sessions = sessions.reaching(&remembered);
+        let beginning = tokio::spawn(async move { sessions.begin().await });
+        let waits = "select exists (
+                         select from pg_locks
+                         where locktype = 'advisory' and objid = 7 and not granted
+                           and database = (select oid from pg_database where datname = current_database())
+                     )";
+        let until_it_waits =
+            async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut other).await.unwrap() {} };
+        tokio::time::timeout(PATIENCE, until_it_waits).await.expect("the session waits");
+        let server = Server { system: "another".to_owned(), timeline: 1, written: 0, is_synchronous: true };
+        remembered.accepts(Some(&server));
+        sqlx::query("select pg_advisory_unlock(7)").execute(&mut other).await.unwrap();
+        assert!(beginning.await.unwrap().is_err());
     }
 }
