@@ -209,7 +209,7 @@ struct Answered {
 struct Accepted {
     /// The system identifier and timeline of the server.
     server: Option<(String, i64)>,
-    /// When it took the place of another one.
+    /// When it was accepted first.
     since: Option<Instant>,
 }
 
@@ -227,11 +227,10 @@ impl Remembered {
     /// Notes the server that a look accepted, or that the look's process knew.
     pub(crate) fn accepts(&self, server: Option<&Server>) {
         let Some(server) = server else { return };
-        let (server, mut accepted) = ((server.system.clone(), server.timeline), self.0.accepted.lock());
-        if accepted.server.as_ref().is_some_and(|before| *before != server) {
-            accepted.since = Some(Instant::now());
+        let (server, mut accepted) = (Some((server.system.clone(), server.timeline)), self.0.accepted.lock());
+        if accepted.server != server {
+            *accepted = Accepted { server, since: Some(Instant::now()) };
         }
-        accepted.server = Some(server);
     }
 
     /// Notes whether a look has found the ledger behind.
@@ -438,18 +437,17 @@ mod tests {
     }
 
     #[test]
-    fn connections_from_before_another_server_was_accepted_are_not_kept() {
+    fn connections_from_before_a_server_was_accepted_are_not_kept() {
         let (remembered, old) = (Remembered::default(), Duration::from_secs(60));
-        for timeline in [1, 1] {
+        assert!(remembered.keeps(old), "none was accepted");
+        for timeline in [1, 2] {
             remembered.accepts(Some(&server(timeline, 0, true)));
-            assert!(remembered.keeps(old), "the server is the same");
+            assert!(!remembered.keeps(old), "nobody knows where it leads");
+            let before = Instant::now().checked_sub(old);
+            remembered.0.accepted.lock().since = before;
+            remembered.accepts(Some(&server(timeline, 9, true)));
+            assert!(remembered.keeps(old / 2) && !remembered.keeps(old * 2), "opened since, and before");
         }
-        remembered.accepts(Some(&server(2, 0, true)));
-        assert!(!remembered.keeps(old));
-        let before = Instant::now().checked_sub(old);
-        remembered.0.accepted.lock().since = before;
-        remembered.accepts(Some(&server(2, 9, true)));
-        assert!(remembered.keeps(old / 2) && !remembered.keeps(old * 2), "opened since, and before");
     }
 
     #[test]
