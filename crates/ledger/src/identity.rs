@@ -35,7 +35,7 @@ const RECOVERED_BY: i64 = 1 << 31;
 /// A new connection has reached the server that was accepted at most so long before it counts as open.
 const OPENED_WITHIN: Duration = Duration::from_millis(50);
 
-/// Marks that are kept at most between two looks.
+/// Marks that are kept at most.
 const MARKS_MAX: usize = 100_000;
 
 /// Which ledger it is, and how far it has got.
@@ -172,7 +172,7 @@ impl Reason {
 }
 
 /// A transaction of PostgreSQL's that writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mark {
     /// Its number.
     pub(crate) xid: i64,
@@ -196,13 +196,13 @@ struct Seen {
     answered: Mutex<Answered>,
 }
 
-/// Transactions that this process was answered as committed, by PostgreSQL's numbers.
+/// Transactions that this process was answered as committed.
 #[derive(Debug, Default)]
 struct Answered {
-    /// Before the look that is under way, or that came to nothing. Their places in the log by their numbers.
-    before: HashMap<i64, i64>,
-    /// Since that look.
-    since: HashMap<i64, i64>,
+    /// How many looks have begun.
+    looks: u64,
+    /// Each with how many looks had begun when it was answered.
+    marks: HashMap<Mark, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -267,33 +267,36 @@ impl Remembered {
         let Some(mark) = mark.filter(|_| self.expects()) else { return };
         let mut answered = self.0.answered.lock();
         if let Some(earlier) = earlier {
-            answered.since.remove(&earlier.xid);
-            answered.before.remove(&earlier.xid);
+            answered.marks.remove(&earlier);
         }
-        if answered.since.len() >= MARKS_MAX {
-            // No look has gone well for long, or the server tells no more who it is.
-            answered.since.clear();
+        if answered.marks.len() >= MARKS_MAX {
+            // No look has gone well for long.
+            answered.marks.clear();
         }
-        answered.since.insert(mark.xid, mark.place);
+        let looks = answered.looks;
+        answered.marks.insert(mark, looks);
     }
 
-    /// Begins a look at a server: says which transactions it must have, none unless its timeline is a later one.
-    pub(crate) fn looks_at(&self, server: &Server) -> Vec<Mark> {
+    /// Begins a look; answers its number.
+    pub(crate) fn begins_look(&self) -> u64 {
         let mut answered = self.0.answered.lock();
-        let Answered { before, since } = &mut *answered;
-        before.extend(since.drain());
-        let accepted = self.0.accepted.lock();
+        answered.looks += 1;
+        answered.looks
+    }
+
+    /// Which transactions a server must have that a look has reached: none unless its timeline is a later one.
+    pub(crate) fn must_have(&self, server: &Server) -> Vec<Mark> {
         let is_later = |(system, on): &(String, i64)| *system == server.system && *on < server.timeline;
-        if !accepted.server.as_ref().is_some_and(is_later) {
+        if !self.0.accepted.lock().server.as_ref().is_some_and(is_later) {
             return Vec::new();
         }
-        before.iter().map(|(&xid, &place)| Mark { xid, place }).collect()
+        self.0.answered.lock().marks.keys().copied().collect()
     }
 
-    /// Ends a look that has raised the position: the raise is in the log behind all that was answered before the look. A server
-    /// that lacks the raise has a lower position.
-    pub(crate) fn raised(&self) {
-        self.0.answered.lock().before.clear();
+    /// Ends the look of this number, which has raised the position: the raise is in the log behind all that was answered before the
+    /// look began. A server that lacks the raise has a lower position.
+    pub(crate) fn raised(&self, look: u64) {
+        self.0.answered.lock().marks.retain(|_, looks| *looks >= look);
     }
 
     /// Whether nobody was told yet that the server does not say who it is.
@@ -400,7 +403,7 @@ mod tests {
         let (old, new) = (server(1, 0, true), server(2, 0, true));
         let mark = |xid| Some(Mark { xid, place: 0 });
         let asked = |of: &Server| {
-            let mut asked: Vec<_> = remembered.looks_at(of).iter().map(|mark| mark.xid).collect();
+            let mut asked: Vec<_> = remembered.must_have(of).iter().map(|mark| mark.xid).collect();
             asked.sort_unstable();
             asked
         };
@@ -409,18 +412,36 @@ mod tests {
         assert_eq!(asked(&new), [] as [i64; 0], "nothing was known to compare with");
         remembered.answered(mark(2), None);
         remembered.answered(None, mark(2));
-        assert_eq!(asked(&old), [] as [i64; 0]);
-        // While the look goes on; the last one is its own.
+        assert_eq!((asked(&old), asked(&new)), (vec![], vec![2]));
+        let look = remembered.begins_look();
+        // While the look goes on.
         remembered.answered(mark(3), None);
         remembered.answered(mark(4), None);
-        remembered.raised();
+        remembered.raised(look);
         assert_eq!(asked(&new), [3, 4]);
         // A look that comes to nothing.
+        remembered.begins_look();
         remembered.answered(mark(5), mark(3));
         assert_eq!(asked(&new), [4, 5]);
+        let look = remembered.begins_look();
         remembered.accepts(Some(&new));
-        remembered.raised();
-        assert_eq!(asked(&old), [] as [i64; 0]);
+        remembered.raised(look);
+        assert_eq!(asked(&server(3, 0, true)), [] as [i64; 0]);
+    }
+
+    #[test]
+    fn a_look_that_nobody_waits_for_any_more_takes_no_mark_away() {
+        let remembered = Remembered::default();
+        let (old, new) = (server(1, 0, true), server(2, 0, true));
+        remembered.accepts(Some(&old));
+        remembered.begins_look();
+        let look = remembered.begins_look();
+        // Behind the raise of the second look.
+        remembered.answered(Some(Mark { xid: 1, place: 0 }), None);
+        // The first one comes to its server.
+        remembered.must_have(&old);
+        remembered.raised(look);
+        assert_eq!(remembered.must_have(&new).len(), 1);
     }
 
     #[test]

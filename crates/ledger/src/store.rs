@@ -297,6 +297,7 @@ impl Store {
 
     async fn look_once(&self, known: Option<&Identity>) -> Result<Witness> {
         let (before, remembered) = (known.cloned(), self.remembered.clone());
+        let number = remembered.begins_look();
         let look = self.with(Way::Looks, move |mut session| {
             Box::pin(async move { looked(&mut session, before.as_ref(), &remembered).await })
         });
@@ -306,7 +307,7 @@ impl Store {
             (Witness::Current(found), _) => {
                 self.remembered.saw(found.position);
                 self.remembered.accepts(found.server.as_ref());
-                self.remembered.raised();
+                self.remembered.raised(number);
             }
             // From now on nothing is granted by a ledger that is behind.
             (Witness::WentBack(_, reason), Some(known)) => {

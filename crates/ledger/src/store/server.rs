@@ -46,7 +46,7 @@ pub(super) async fn found(
     match asked(session).await {
         Ok((system, Some(timeline), Some(written), ended, is_synchronous)) => {
             let server = Server { system, timeline, written, is_synchronous };
-            let answered = remembered.looks_at(&server);
+            let answered = remembered.must_have(&server);
             let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
             Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
