@@ -18,7 +18,7 @@
 //! that it was answered since the last look ([`Remembered::answered`]), and asks a server of another timeline whether it has
 //! committed each of them. A server gives the numbers that it has not seen to transactions of its own; so a number counts only if
 //! the server has replayed something of that transaction ([`Mark`]). What was answered before a look stands in the log before the
-//! look's own transaction.
+//! look's own transaction. An old primary may also answer after a look has accepted the new one, which the next look asks then.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -104,7 +104,7 @@ pub enum Reason {
     ShorterLog,
     /// A standby took over that no commit had waited for.
     AsynchronousFailover,
-    /// A standby took over that had less of the log than was committed.
+    /// A standby took over that had less of the log than was committed, or lacks what the old primary has answered since.
     LostCommits,
     /// The timeline is an earlier one: that of an old primary that lives on, or of a restored copy. Nothing is known of the
     /// accepted server.
@@ -160,13 +160,14 @@ impl Reason {
         if now.timeline < before.timeline {
             return Some(Self::EarlierTimeline);
         }
-        if now.timeline == before.timeline {
-            return (now.written < before.written).then_some(Self::ShorterLog);
+        let is_other = now.timeline > before.timeline;
+        if !is_other && now.written < before.written {
+            return Some(Self::ShorterLog);
         }
-        if !before.is_synchronous {
+        if is_other && !before.is_synchronous {
             return Some(Self::AsynchronousFailover);
         }
-        let is_short = ended.to.is_some_and(|to| to < before.written);
+        let is_short = is_other && ended.to.is_some_and(|to| to < before.written);
         (is_short || ended.lacks_answered).then_some(Self::LostCommits)
     }
 }
@@ -174,6 +175,8 @@ impl Reason {
 /// A transaction of PostgreSQL's that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mark {
+    /// The timeline of its server.
+    pub(crate) timeline: i64,
     /// Its number.
     pub(crate) xid: i64,
     /// A place in the log behind something that it wrote, and before its commit: a byte's number.
@@ -203,6 +206,8 @@ struct Answered {
     looks: u64,
     /// Each with how many looks had begun when it was answered.
     marks: HashMap<Mark, u64>,
+    /// Where the ledger was recovered, this timeline: those of earlier ones are not kept.
+    recovered_on: i64,
 }
 
 #[derive(Debug, Default)]
@@ -261,12 +266,15 @@ impl Remembered {
     }
 
     /// Notes that a transaction was answered as committed, if it has a mark. `earlier` is one that was answered before this one
-    /// began: the later one stands for both, since the log has them in that order. Without a server to compare with, nothing is
-    /// noted.
+    /// began: the later one of the same server stands for both, since the log has them in that order. Without a server to compare
+    /// with, nothing is noted.
     pub(crate) fn answered(&self, mark: Option<Mark>, earlier: Option<Mark>) {
         let Some(mark) = mark.filter(|_| self.expects()) else { return };
         let mut answered = self.0.answered.lock();
-        if let Some(earlier) = earlier {
+        if mark.timeline < answered.recovered_on {
+            return;
+        }
+        if let Some(earlier) = earlier.filter(|earlier| earlier.timeline == mark.timeline) {
             answered.marks.remove(&earlier);
         }
         if answered.marks.len() >= MARKS_MAX {
@@ -284,19 +292,24 @@ impl Remembered {
         answered.looks
     }
 
-    /// Which transactions a server must have that a look has reached: none unless its timeline is a later one.
-    pub(crate) fn must_have(&self, server: &Server) -> Vec<Mark> {
-        let is_later = |(system, on): &(String, i64)| *system == server.system && *on < server.timeline;
-        if !self.0.accepted.lock().server.as_ref().is_some_and(is_later) {
-            return Vec::new();
-        }
-        self.0.answered.lock().marks.keys().copied().collect()
+    /// Which transactions a server of this timeline must have: those that servers of earlier ones have answered, also one that was
+    /// not the accepted one any more by then.
+    pub(crate) fn must_have(&self, timeline: i64) -> Vec<Mark> {
+        let answered = self.0.answered.lock();
+        answered.marks.keys().filter(|mark| mark.timeline < timeline).copied().collect()
     }
 
     /// Ends the look of this number, which has raised the position: the raise is in the log behind all that was answered before the
     /// look began. A server that lacks the raise has a lower position.
     pub(crate) fn raised(&self, look: u64) {
         self.0.answered.lock().marks.retain(|_, looks| *looks >= look);
+    }
+
+    /// Notes that the ledger was recovered, on this timeline: what servers of earlier ones have answered is skipped there.
+    pub(crate) fn recovered(&self, timeline: i64) {
+        let mut answered = self.0.answered.lock();
+        answered.recovered_on = timeline;
+        answered.marks.retain(|mark, _| mark.timeline >= timeline);
     }
 
     /// Whether nobody was told yet that the server does not say who it is.
@@ -384,6 +397,12 @@ mod tests {
         for to in [None, Some(9_000)] {
             assert_eq!(Reason::of(&known(true), &promoted, lacks(to)), Some(Reason::LostCommits), "{to:?}");
         }
+        let same = identity(101, Some(server(1, 5_000, true)));
+        assert_eq!(
+            Reason::of(&known(true), &same, lacks(Some(4_000))),
+            Some(Reason::LostCommits),
+            "it was late"
+        );
         let elsewhere = Identity { cluster: "d".to_owned(), ..identity(200, None) };
         assert_eq!(Reason::of(&known(true), &elsewhere, None), Some(Reason::OtherLedger));
     }
@@ -397,51 +416,81 @@ mod tests {
         assert_eq!(serde_json::from_str::<Identity>(&text).unwrap(), new);
     }
 
+    /// Of the first timeline.
+    const fn mark(xid: i64) -> Option<Mark> {
+        Some(Mark { timeline: 1, xid, place: 0 })
+    }
+
+    fn must_have(remembered: &Remembered, timeline: i64) -> Vec<i64> {
+        let mut numbers: Vec<_> = remembered.must_have(timeline).iter().map(|mark| mark.xid).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    const NONE: [i64; 0] = [];
+
     #[test]
     fn another_server_must_have_what_was_answered_since_the_last_raise() {
         let remembered = Remembered::default();
-        let (old, new) = (server(1, 0, true), server(2, 0, true));
-        let mark = |xid| Some(Mark { xid, place: 0 });
-        let asked = |of: &Server| {
-            let mut asked: Vec<_> = remembered.must_have(of).iter().map(|mark| mark.xid).collect();
-            asked.sort_unstable();
-            asked
-        };
         remembered.answered(mark(1), None);
-        remembered.accepts(Some(&old));
-        assert_eq!(asked(&new), [] as [i64; 0], "nothing was known to compare with");
+        remembered.accepts(Some(&server(1, 0, true)));
+        assert_eq!(must_have(&remembered, 2), NONE, "nothing was known to compare with");
         remembered.answered(mark(2), None);
         remembered.answered(None, mark(2));
-        assert_eq!((asked(&old), asked(&new)), (vec![], vec![2]));
+        assert_eq!(must_have(&remembered, 1), NONE);
+        assert_eq!(must_have(&remembered, 2), [2]);
         let look = remembered.begins_look();
         // While the look goes on.
         remembered.answered(mark(3), None);
         remembered.answered(mark(4), None);
         remembered.raised(look);
-        assert_eq!(asked(&new), [3, 4]);
+        assert_eq!(must_have(&remembered, 2), [3, 4]);
         // A look that comes to nothing.
         remembered.begins_look();
         remembered.answered(mark(5), mark(3));
-        assert_eq!(asked(&new), [4, 5]);
+        assert_eq!(must_have(&remembered, 2), [4, 5]);
         let look = remembered.begins_look();
-        remembered.accepts(Some(&new));
         remembered.raised(look);
-        assert_eq!(asked(&server(3, 0, true)), [] as [i64; 0]);
+        assert_eq!(must_have(&remembered, 2), NONE);
     }
 
     #[test]
     fn a_look_that_nobody_waits_for_any_more_takes_no_mark_away() {
         let remembered = Remembered::default();
-        let (old, new) = (server(1, 0, true), server(2, 0, true));
-        remembered.accepts(Some(&old));
+        remembered.accepts(Some(&server(1, 0, true)));
         remembered.begins_look();
         let look = remembered.begins_look();
         // Behind the raise of the second look.
-        remembered.answered(Some(Mark { xid: 1, place: 0 }), None);
+        remembered.answered(mark(1), None);
         // The first one comes to its server.
-        remembered.must_have(&old);
+        assert_eq!(must_have(&remembered, 1), NONE);
         remembered.raised(look);
-        assert_eq!(remembered.must_have(&new).len(), 1);
+        assert_eq!(must_have(&remembered, 2), [1]);
+    }
+
+    #[test]
+    fn what_an_old_primary_answers_late_is_asked_of_the_new_one_unless_that_was_recovered() {
+        let of_new = Some(Mark { timeline: 2, xid: 7, place: 0 });
+        for is_recovered in [false, true] {
+            let remembered = Remembered::default();
+            remembered.accepts(Some(&server(1, 0, true)));
+            let look = remembered.begins_look();
+            remembered.answered(mark(1), None);
+            remembered.accepts(Some(&server(2, 0, true)));
+            if is_recovered {
+                remembered.recovered(2);
+            }
+            remembered.raised(look);
+            remembered.answered(mark(2), mark(1));
+            remembered.answered(of_new, mark(2));
+            assert_eq!(must_have(&remembered, 2).is_empty(), is_recovered);
+            assert_eq!(
+                must_have(&remembered, 3).contains(&2),
+                !is_recovered,
+                "no other server stands for it"
+            );
+            assert!(must_have(&remembered, 3).contains(&7));
+        }
     }
 
     #[test]

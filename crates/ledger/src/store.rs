@@ -307,6 +307,11 @@ impl Store {
             (Witness::Current(found), _) => {
                 self.remembered.saw(found.position);
                 self.remembered.accepts(found.server.as_ref());
+                if let (Some(known), Some(server)) = (known, &found.server)
+                    && found.is_recovered_since(known)
+                {
+                    self.remembered.recovered(server.timeline);
+                }
                 self.remembered.raised(number);
             }
             // From now on nothing is granted by a ledger that is behind.

@@ -45,7 +45,7 @@ impl Answer {
         let AnswerRows::Postgres(rows) = &self.rows else { return None };
         // All rows are of one transaction. A list without a number cannot be read, and is none.
         rows.iter().take(2).find_map(|row| match row.try_get::<Option<Vec<i64>>, _>("mark").ok()??[..] {
-            [xid, place] => Some(Mark { xid, place }),
+            [timeline, xid, place] => Some(Mark { timeline, xid, place }),
             _ => None,
         })
     }

@@ -10,7 +10,7 @@ use crate::sql::{Session, Statement, sql_file};
 const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
 const LACKS: Statement = Statement::only(sql_file!("postgres-only", "server_lacks"));
 const LOWER: Statement = Statement::only(sql_file!("postgres-only", "identity_lower"));
-const MARKS_ON: Statement = Statement::only(sql_file!("postgres-only", "marks_on"));
+const TIMELINE: Statement = Statement::only(sql_file!("postgres-only", "timeline_note"));
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
 /// what this process was answered. Refuses any other server than the one that a look accepted, and one that did not tell in time.
@@ -26,8 +26,8 @@ pub(super) async fn reaches_accepted(
         Err(source) if is_lost(&source) || is_passing(&source) => return Err(source),
         Err(_) => return Ok(()),
     };
-    if timeline.is_some() {
-        session.touch(MARKS_ON.on(Kind::Postgres)).await?;
+    if let Some(timeline) = timeline {
+        session.touch(TIMELINE.on(Kind::Postgres).bind(timeline)).await?;
     }
     // Last: a look may have accepted another one meanwhile, and the connection counts as opened a moment after this.
     if remembered.is_accepted(&system, timeline) {
@@ -46,7 +46,7 @@ pub(super) async fn found(
     match asked(session).await {
         Ok((system, Some(timeline), Some(written), ended, is_synchronous)) => {
             let server = Server { system, timeline, written, is_synchronous };
-            let answered = remembered.must_have(&server);
+            let answered = remembered.must_have(server.timeline);
             let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
             Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
         }
