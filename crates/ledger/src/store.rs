@@ -207,12 +207,13 @@ impl Store {
     /// call may have been cut off while its commit waited for a synchronous standby, and its rows are seen from then on: what is
     /// found is answered when the standby has it.
     async fn settled<T: FromEither + Send + 'static>(&self, ask: Ask) -> Result<Vec<T>> {
+        let remembered = self.remembered.clone();
         self.with(Way::KeyReads, move |mut session| {
             Box::pin(async move {
                 let found = session.all(ask).await?;
                 if !found.is_empty() && session.kind() == Kind::Postgres {
                     // On the connection that has read: another one may reach the next primary.
-                    session.touch(SETTLE.on(Kind::Postgres)).await?;
+                    remembered.answered(session.answer(SETTLE.on(Kind::Postgres)).await?.mark(), None);
                 }
                 Ok(found)
             })

@@ -5,18 +5,73 @@ use std::sync::Arc;
 
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token};
-use ledger::{Acquisition, Batch, Options, Reason, Verdict, Witness};
+use ledger::{Acquisition, Batch, Handle, Opened, Options, Reason, Verdict, Witness};
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::task::block_in_place;
 
 use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
 use crate::opening::execute;
+use crate::sessions::spec;
+use crate::shop::session_id;
 
 /// The ledger's sessions that wait for a standby now; each wait that is cancelled ends as if the standby had the commit.
 const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'";
 
-async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) -> Batch) {
+/// The same; each that is ended has its commit from then on, and its client hears nothing.
+const END: &str =
+    "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
+
+/// A ledger whose standby is away, and the owner of a signer.
+struct Away {
+    primary: Arc<Postgres>,
+    ledger: Handle,
+    me: InstanceId,
+    signer: SignerId,
+    token: Token,
+}
+
+impl Away {
+    /// What a call is answered, whose waits for the standby somebody ends.
+    async fn answered<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> T {
+        let call = tokio::spawn(call);
+        eventually("the call is answered", async || {
+            block_in_place(|| self.primary.query(CANCEL).unwrap());
+            call.is_finished()
+        })
+        .await;
+        call.await.unwrap()
+    }
+
+    /// Is answered a grant.
+    async fn grants(self, batch: fn(&SignerId, &InstanceId, Token, Vec<Change>) -> Batch) {
+        let batch = batch(&self.signer, &self.me, self.token, vec![new_grant(1, LONG_MS)]);
+        let ledger = self.ledger.clone();
+        let granted = self.answered(async move { ledger.commit(batch).await }).await.unwrap();
+        assert!(matches!(granted, Verdict::Committed { .. }), "{granted:?}");
+    }
+
+    /// Opens a session by a call that is cut off, and is answered when it asks again.
+    async fn opens_again(self) {
+        let open = || {
+            let ledger = self.ledger.clone();
+            async move { ledger.open_session(&session_id("s"), &spec(), None, None).await }
+        };
+        let opening = tokio::spawn(open());
+        eventually("the first call is cut off", async || {
+            block_in_place(|| self.primary.query(END).unwrap());
+            opening.is_finished()
+        })
+        .await;
+        opening.await.unwrap().unwrap_err();
+        assert!(self.ledger.session(&session_id("s")).await.unwrap().is_some());
+        let opened = self.answered(open()).await;
+        assert!(matches!(opened, Ok(Opened::Made { .. })), "{opened:?}");
+    }
+}
+
+/// What the ledger answers while the standby is away is not in the standby when that becomes the primary.
+async fn is_noticed(asks: impl AsyncFnOnce(Away)) {
     let (primary, standby) = block_in_place(|| {
         let primary = Postgres::start().unwrap();
         let standby = primary.standby(primary.address(), "standby").unwrap();
@@ -58,17 +113,7 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
     };
     // The standby is away, and somebody ends the wait for it.
     block_in_place(|| standby.stop_immediate().unwrap());
-    let granting = tokio::spawn({
-        let (ledger, batch) = (ledger.clone(), grants(&s, &me, token, vec![new_grant(1, LONG_MS)]));
-        async move { ledger.commit(batch).await }
-    });
-    eventually("the grant is answered", async || {
-        block_in_place(|| primary.query(CANCEL).unwrap());
-        granting.is_finished()
-    })
-    .await;
-    let second = granting.await.unwrap().unwrap();
-    assert!(matches!(second, Verdict::Committed { .. }), "{second:?}");
+    asks(Away { primary: Arc::clone(&primary), ledger: ledger.clone(), me, signer: s, token }).await;
     block_in_place(|| {
         primary.stop_immediate().unwrap();
         standby.boot().unwrap();
@@ -115,6 +160,11 @@ async fn is_noticed(grants: impl Fn(&SignerId, &InstanceId, Token, Vec<Change>) 
 /// By one statement, and the general way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_that_lacks_an_answered_grant_is_refused() {
-    is_noticed(batch).await;
-    is_noticed(batch_with_policy).await;
+    is_noticed(async |away: Away| away.grants(batch).await).await;
+    is_noticed(async |away: Away| away.grants(batch_with_policy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_lacks_what_a_repetition_was_answered_is_refused() {
+    is_noticed(async |away: Away| away.opens_again().await).await;
 }
