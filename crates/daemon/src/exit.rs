@@ -70,7 +70,11 @@ impl From<ledger::Error> for Failure {
     /// person is configuration.
     fn from(error: ledger::Error) -> Self {
         let exit = match &error {
-            _ if matches!(Unwritable::why(&error), Some(Unwritable::Denied | Unwritable::Corrupt)) => {
+            _ if matches!(
+                Unwritable::why(&error),
+                Some(Unwritable::Denied | Unwritable::Incomplete | Unwritable::Corrupt)
+            ) =>
+            {
                 Exit::Config
             }
             ledger::Error::Unavailable { .. }

@@ -1,7 +1,7 @@
 //! Why the ledger did not answer, in two kinds.
 //!
-//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only, denies its role a right, or is
-//! corrupt. The same request may succeed later as it is. The variants differ in what was written: nothing
+//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only, denies its role a right, lacks a
+//! table, or is corrupt. The same request may succeed later as it is. The variants differ in what was written: nothing
 //! ([`Error::Unavailable`], [`Error::Aborted`]), or it is not known ([`Error::Unknown`]).
 //!
 //! **Final** (all others): the data, the tables, the address or the file is wrong. Nothing was written, and

@@ -50,6 +50,7 @@ const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
 const SETTLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "settle"));
 const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
+const TABLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "table_there"));
 
 /// A look that reaches an old primary is done again on a new connection, until there were so many.
 const LOOKS_MAX: usize = 3;
@@ -358,11 +359,13 @@ impl Store {
     async fn takes_writes(&self, Found { reason, words, .. }: &Found) -> Result<bool> {
         self.probe().await?;
         // The probe writes to one table alone.
-        if (self.database(), *reason) == (Kind::Postgres, Unwritable::Denied) {
-            let (is_allowed,) = self.one(Way::Reads, self.ask(&RIGHTS).bind(words.as_str())).await?;
-            return Ok(is_allowed);
-        }
-        Ok(true)
+        let statement = match (self.database(), *reason) {
+            (Kind::Postgres, Unwritable::Denied) => &RIGHTS,
+            (Kind::Postgres, Unwritable::Incomplete) => &TABLE,
+            _ => return Ok(true),
+        };
+        let (passes,) = self.one(Way::Reads, self.ask(statement).bind(words.as_str())).await?;
+        Ok(passes)
     }
 
     /// Writes as much as a large payload takes, and removes it again.

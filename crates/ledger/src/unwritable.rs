@@ -17,6 +17,8 @@ pub(crate) const PROBE_NAME: &str = "write-probe";
 
 /// What PostgreSQL says where the role lacks a right.
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// What PostgreSQL says where a table or a view is not there.
+pub(crate) const UNDEFINED_TABLE: &str = "42P01";
 
 /// How long after its last failure a reason is given to callers without an answer. Later failures may have another reason.
 const TOLD_FOR: Duration = Duration::from_secs(10);
@@ -34,6 +36,8 @@ pub enum Unwritable {
     InputOutput,
     /// The role lacks a right that it needs, also one to read.
     Denied,
+    /// PostgreSQL's database lacks a table: somebody has dropped it, or restores the database, or another one has its name.
+    Incomplete,
     /// What is read of the SQLite file is no database, or makes no sense. It counts until the file is opened again: what else is
     /// wrong in it nobody knows before all of it was read.
     Corrupt,
@@ -46,6 +50,7 @@ impl fmt::Display for Unwritable {
             Self::ReadOnly => "the ledger is read-only",
             Self::InputOutput => "the ledger's disk answers with errors",
             Self::Denied => "the ledger's database denies its role a right",
+            Self::Incomplete => "the ledger's database lacks a table",
             Self::Corrupt => "the ledger's file is corrupt",
         })
     }
@@ -70,6 +75,7 @@ impl Unwritable {
                 // The role may not connect: there is no connection, as where the server is away.
                 INSUFFICIENT_PRIVILEGE if matches!(database.severity(), PgSeverity::Fatal) => None,
                 INSUFFICIENT_PRIVILEGE => Some(Self::Denied),
+                UNDEFINED_TABLE => Some(Self::Incomplete),
                 _ => None,
             };
         }
@@ -140,8 +146,10 @@ impl WriteWatch {
         let mut found = self.0.lock();
         let is_over = found.as_ref().is_some_and(|found| match found.reason {
             Unwritable::DiskFull | Unwritable::ReadOnly | Unwritable::InputOutput => true,
-            // A look writes to one table alone, and does not know of each kind of right.
-            Unwritable::Denied => found.is_seen || now.duration_since(found.at) >= DENIED_FOR,
+            // A look writes to one table alone, and does not know of each kind of right, nor always which table is missing.
+            Unwritable::Denied | Unwritable::Incomplete => {
+                found.is_seen || now.duration_since(found.at) >= DENIED_FOR
+            }
             Unwritable::Corrupt => false,
         });
         if is_over {
@@ -159,7 +167,8 @@ impl WriteWatch {
 
     /// Notes why a read failed, if no write can be decided on without it.
     pub(crate) fn read_failed(&self, error: &Error) {
-        if let Some(reason @ (Unwritable::Denied | Unwritable::Corrupt)) = Unwritable::why(error) {
+        let Some(reason) = Unwritable::why(error) else { return };
+        if matches!(reason, Unwritable::Denied | Unwritable::Incomplete | Unwritable::Corrupt) {
             self.note_at(reason, error, Instant::now());
         }
     }
@@ -206,18 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn a_right_whose_lack_no_look_has_found_is_there_again_some_time_after_the_last_refusal() {
-        let (watch, at) = failed(Unwritable::Denied);
-        watch.passed_at(at);
-        fails(&watch, Unwritable::Denied, at + DENIED_FOR / 2);
-        watch.passed_at(at + DENIED_FOR);
-        assert_eq!(watch.reason(), Some(Unwritable::Denied));
-        watch.passed_at(at + DENIED_FOR / 2 + DENIED_FOR);
-        assert_eq!(watch.reason(), None);
-        let (watch, at) = failed(Unwritable::Denied);
-        watch.seen();
-        watch.passed_at(at);
-        assert_eq!(watch.reason(), None, "a look that has found its lack finds it there");
+    fn what_no_look_has_found_missing_is_there_again_some_time_after_the_last_refusal() {
+        for reason in [Unwritable::Denied, Unwritable::Incomplete] {
+            let (watch, at) = failed(reason);
+            watch.passed_at(at);
+            fails(&watch, reason, at + DENIED_FOR / 2);
+            watch.passed_at(at + DENIED_FOR);
+            assert_eq!(watch.reason(), Some(reason));
+            watch.passed_at(at + DENIED_FOR / 2 + DENIED_FOR);
+            assert_eq!(watch.reason(), None);
+            let (watch, at) = failed(reason);
+            watch.seen();
+            watch.passed_at(at);
+            assert_eq!(watch.reason(), None, "a look that has found it missing finds it there");
+        }
     }
 
     #[test]

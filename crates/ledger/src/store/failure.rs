@@ -4,7 +4,7 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use crate::Error;
 use crate::records::impossible;
-use crate::unwritable::INSUFFICIENT_PRIVILEGE;
+use crate::unwritable::{INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE};
 
 /// What a failure says of the database's state.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,9 +100,9 @@ fn of_postgres(code: &str, severity: PgSeverity) -> Failure {
         return Failure::Lost;
     }
     match code {
-        // Serialisation, deadlock, lock not available, statement cancelled (time-out); and a right that the role lacks, without
-        // which the ledger takes no writes.
-        "40001" | "40P01" | "55P03" | "57014" | INSUFFICIENT_PRIVILEGE => Failure::Undone,
+        // Serialisation, deadlock, lock not available, statement cancelled (time-out); and a right or a table that is missing,
+        // without which the ledger takes no writes.
+        "40001" | "40P01" | "55P03" | "57014" | INSUFFICIENT_PRIVILEGE | UNDEFINED_TABLE => Failure::Undone,
         // Idle session ended; a server that only reads (a standby, or one on its way to be).
         "25P03" | "25006" => Failure::Lost,
         // Connection exceptions, out of resources (disk, memory, connections), operator intervention, input and

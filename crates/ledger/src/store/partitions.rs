@@ -17,7 +17,7 @@ use super::{Store, Way};
 use crate::jobs::PARTITION_DAYS_AHEAD;
 use crate::sessions::rows::{PurgedRow, highest_places};
 use crate::sql::{Id, Session, Statement, Transaction, sql_file, statement};
-use crate::unwritable::INSUFFICIENT_PRIVILEGE;
+use crate::unwritable::{INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE};
 use crate::{Error, Kind, Result};
 
 const PURGE: Statement = statement!("job_purge");
@@ -96,7 +96,7 @@ impl Store {
                     for day in days.into_iter().filter(|day| *day < first_kept_day) {
                         match drop_if_old(session, day, age_ms).await {
                             // Another instance was quicker.
-                            Err(error) if has_code(&error, &["42P01"]) => {}
+                            Err(error) if has_code(&error, &[UNDEFINED_TABLE]) => {}
                             // It may be another role's. What is old in it is deleted below.
                             Err(error) if has_code(&error, &[INSUFFICIENT_PRIVILEGE]) => {
                                 tracing::warn!(%error, day, "a partition of finished jobs could not be dropped");

@@ -1,5 +1,5 @@
-//! A ledger that takes no writes for a while: the disk is full, the database is read-only, or the role lacks a right. Writes
-//! fail as retryable, the health says why, and all heals by itself.
+//! A ledger that takes no writes for a while: the disk is full, the database is read-only, the role lacks a right, or a table is
+//! missing. Writes fail as retryable, the health says why, and all heals by itself.
 
 use std::time::Duration;
 
@@ -200,6 +200,35 @@ async fn a_right_that_the_role_lacks_is_retryable_and_reported_until_it_has_it()
     assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
     assert!(b.ledger.job(job(0)).await.unwrap().is_none());
     by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_missing_is_retryable_and_reported_until_it_is_there() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    let is_incomplete = async || {
+        for _ in 0..2 {
+            // The probe writes to a table that is there.
+            assert_eq!(b.ledger.check().await.unwrap().unwritable, Some(Unwritable::Incomplete));
+        }
+        assert_eq!(b.ledger.unwritable(), Some(Unwritable::Incomplete));
+    };
+    by_hand(&b, "ALTER TABLE signer_nonce_allocation RENAME TO gone").await;
+    let refused = grants(&b, &s, &a, token, 1).await.unwrap_err();
+    assert!(refused.is_retryable() && !refused.may_have_written(), "{refused:?}");
+    is_incomplete().await;
+    by_hand(&b, "ALTER TABLE gone RENAME TO signer_nonce_allocation").await;
+    assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
+    grants(&b, &s, &a, token, 1).await.unwrap();
+    by_hand(&b, "ALTER TABLE job RENAME TO gone").await;
+    let refused = b.ledger.job(job(0)).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+    is_incomplete().await;
+    by_hand(&b, "ALTER TABLE gone RENAME TO job").await;
+    assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
+    assert!(b.ledger.job(job(0)).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
