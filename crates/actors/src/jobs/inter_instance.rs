@@ -44,10 +44,16 @@ struct Try {
 }
 
 impl Try {
-    /// Whether its instance is known without a look into the ledger.
-    fn is_addressed(&self) -> bool {
-        let PendingReport { owner, is_forwarded, report } = &self.pending;
-        InterInstance::address(owner.clone(), &report.lane, *is_forwarded).is_some()
+    /// Takes whom it is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
+    /// closed, or emptied by the survivor that closes it.
+    fn take_address(&mut self) -> Option<InstanceId> {
+        let PendingReport { owner, is_forwarded, report } = &mut self.pending;
+        let owner = owner.take();
+        // The instance that is named owns the lane no more.
+        if *is_forwarded {
+            return None;
+        }
+        owner.or_else(|| report.lane.instance_id())
     }
 }
 
@@ -172,36 +178,37 @@ impl InterInstance {
         self.report(AttemptReport { lane: dispatch.lane.clone(), job, attempt, event }, None);
     }
 
-    /// Finds out whom reports are for. What is for nobody, or for a lane of this instance, is dealt with.
-    async fn address_all(&self, reports: Vec<Try>) -> Vec<(InstanceId, Try)> {
+    /// Asks the ledger whom reports are for. What is for nobody, or for a lane of this instance, is dealt with.
+    async fn look_up_all(&self, reports: Vec<Try>) -> Vec<(InstanceId, Try)> {
         let mut known = HashMap::new();
         let mut addressed = Vec::with_capacity(reports.len());
-        for Try { pending: PendingReport { owner, is_forwarded, report }, is_again } in reports {
-            let owner = match Self::address(owner, &report.lane, is_forwarded) {
-                Some(owner) => Some(owner),
-                None => match known.get(&report.lane) {
-                    Some(known) => Option::clone(known),
-                    None => {
-                        let owner = self.owners.owner(&report.lane).await;
-                        known.insert(report.lane.clone(), owner.clone());
-                        owner
-                    }
-                },
+        for one in reports {
+            let lane = &one.pending.report.lane;
+            let owner = match known.get(lane) {
+                Some(known) => Option::clone(known),
+                None => {
+                    let owner = self.owners.owner(lane).await;
+                    known.insert(lane.clone(), owner.clone());
+                    owner
+                }
             };
             match owner {
-                // It may have moved here meanwhile; if it is only about to, its owner reads everything.
-                Some(owner) if owner == self.me => {
-                    self.hand_to_lane(&report);
-                }
-                Some(owner) => {
-                    let pending = PendingReport { owner: None, is_forwarded, report };
-                    addressed.push((owner, Try { pending, is_again }));
-                }
+                Some(owner) => addressed.extend(self.unless_here(owner, one)),
                 // The lane's next owner reads everything.
                 None => count("no_owner", 1),
             }
         }
         addressed
+    }
+
+    /// A report and the instance that it is for. One for a lane of this instance is dealt with.
+    fn unless_here(&self, owner: InstanceId, one: Try) -> Option<(InstanceId, Try)> {
+        if owner != self.me {
+            return Some((owner, one));
+        }
+        // It may have moved here meanwhile; if it is only about to, its owner reads everything.
+        self.hand_to_lane(&one.pending.report);
+        None
     }
 
     /// Sends reports to one instance. Those for which it has no inbox are to be sent once more, to whom the ledger names.
@@ -224,16 +231,6 @@ impl InterInstance {
         }
         count("undeliverable", lost);
         again
-    }
-
-    /// Whom a report is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
-    /// closed, or emptied by the survivor that closes it.
-    fn address(owner: Option<InstanceId>, lane: &LaneId, is_forwarded: bool) -> Option<InstanceId> {
-        // The instance that is named owns the lane no more.
-        if is_forwarded {
-            return None;
-        }
-        owner.or_else(|| lane.instance_id())
     }
 
     /// Answers the places of those for which there was no inbox.
@@ -360,15 +357,20 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
         let due = queue.take_due(now);
         to_send.extend(due.into_iter().map(|pending| Try { pending, is_again: false }));
         let Some(this) = this.upgrade() else { return };
-        let (known, unknown): (Vec<_>, Vec<_>) = to_send.into_iter().partition(Try::is_addressed);
-        addressed.extend(this.address_all(known).await);
+        let mut unknown = Vec::new();
+        for mut one in to_send {
+            match one.take_address() {
+                Some(owner) => addressed.extend(this.unless_here(owner, one)),
+                None => unknown.push(one),
+            }
+        }
         let room = REPORTS_MAX - unaddressed.len();
         count("overflow", unknown.len().saturating_sub(room));
         unaddressed.extend(unknown.into_iter().take(room));
         if looked_up.is_empty() && !unaddressed.is_empty() {
             let some = unaddressed.len().min(TAKEN_AT_ONCE);
             let (this, reports) = (Arc::clone(&this), unaddressed.drain(..some).collect());
-            looked_up.push(async move { this.address_all(reports).await });
+            looked_up.push(async move { this.look_up_all(reports).await });
         }
         for (to, report) in addressed {
             if queues.add(to, report).is_err() {
