@@ -129,9 +129,12 @@ async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_repor
     let (one, mut other) = (world.join("a").await, world.join("b").await);
     world.known.unanswered.lock().insert(lane("session:s"));
     one.sends.report(report("session:s", 1, AttemptEvent::Finished), None);
-    while world.known.asked.lock().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let is_asked = async {
+        while world.known.asked.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_asked).await.expect("the ledger is asked");
     let finished = report("session:t", 2, AttemptEvent::Finished);
     one.sends.report(finished.clone(), Some(&other.me));
     assert_eq!(other.reported().await, [(finished, false)]);
