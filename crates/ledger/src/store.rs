@@ -42,6 +42,7 @@ use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, 
 use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
+use server::Reached;
 
 const HEALTH: Statement = statement!("health");
 const RAISE: Statement = statement!(both "identity_raise");
@@ -401,7 +402,11 @@ async fn looked(
 ) -> sqlx::Result<Witness> {
     let kind = session.kind();
     let (server, ended) = match kind {
-        Kind::Postgres => server::found(session, remembered).await?,
+        Kind::Postgres => match server::found(session, remembered).await? {
+            Reached::Primary(server, ended) => (Some(server), Some(ended)),
+            Reached::Standby => return Err(refused_by_standby(session).await),
+            Reached::Untold => (None, None),
+        },
         Kind::Sqlite => (None, None),
     };
     let (cluster, position): (String, i64) = session.one(IDENTITY.on(kind)).await?;
@@ -424,6 +429,16 @@ async fn looked(
         Some((position,)) => Witness::Current(Identity { position: *position, ..found }),
         None => Witness::WentBack(found, Reason::Position),
     })
+}
+
+/// Why a standby's ledger is not raised, in its own words. One that becomes the primary meanwhile is looked at anew.
+async fn refused_by_standby(session: &mut Session<'_>) -> sqlx::Error {
+    // No ledger has this name.
+    let raise = RAISE.on(Kind::Postgres).bind("").bind(0_i64);
+    match session.touch(raise).await {
+        Err(source) => source,
+        Ok(_) => sqlx::Error::Protocol("the server was a standby a moment ago".to_owned()),
+    }
 }
 
 /// How many of a pool's connections are lent.

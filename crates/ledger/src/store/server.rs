@@ -37,21 +37,27 @@ pub(super) async fn reaches_accepted(
     }
 }
 
-/// Which server it is, and what it has of what was written before it became the primary. A server that does not tell, such as a
-/// managed one that does not let ordinary roles ask, is known by the ledger's position alone.
-pub(super) async fn found(
-    session: &mut Session<'_>,
-    remembered: &Remembered,
-) -> sqlx::Result<(Option<Server>, Option<Replayed>)> {
+/// What a look has reached.
+pub(super) enum Reached {
+    /// A primary, and what it has of what was written before it became that.
+    Primary(Server, Replayed),
+    /// A standby. It takes no writes, and what it shows says nothing: it may have more than it has replayed.
+    Standby,
+    /// A server that does not tell, such as a managed one that does not let ordinary roles ask. It is known by the ledger's
+    /// position alone.
+    Untold,
+}
+
+/// Asks a look's connection which server it reached.
+pub(super) async fn found(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Result<Reached> {
     match asked(session).await {
         Ok((system, Some(timeline), Some(written), ended, is_synchronous)) => {
             let server = Server { system, timeline, written, is_synchronous };
             let answered = remembered.must_have(server.timeline);
             let lacks_answered = !answered.is_empty() && lacks(session, &answered, ended).await?;
-            Ok((Some(server), Some(Replayed { to: ended, lacks_answered })))
+            Ok(Reached::Primary(server, Replayed { to: ended, lacks_answered }))
         }
-        // A standby. It takes no writes.
-        Ok(_) => Ok((None, None)),
+        Ok(_) => Ok(Reached::Standby),
         // It may tell the next time.
         Err(source) if is_lost(&source) || is_passing(&source) => Err(source),
         Err(source) => {
@@ -62,7 +68,7 @@ pub(super) async fn found(
                      last 300 ms is not noticed"
                 );
             }
-            Ok((None, None))
+            Ok(Reached::Untold)
         }
     }
 }

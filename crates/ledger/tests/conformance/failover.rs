@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token};
-use ledger::{Acquisition, Batch, Handle, Opened, Options, Reason, Verdict, Witness};
+use ledger::{Acquisition, Batch, Handle, Identity, Opened, Options, Reason, Verdict, Witness};
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::task::block_in_place;
@@ -167,4 +167,48 @@ async fn a_standby_that_lacks_an_answered_grant_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_that_lacks_what_a_repetition_was_answered_is_refused() {
     is_noticed(async |away: Away| away.opens_again().await).await;
+}
+
+/// While a name leads to it before it is the primary, as in the middle of a failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
+    let (primary, standby) = block_in_place(|| {
+        let primary = Postgres::start().unwrap();
+        let standby = primary.standby(primary.address(), "standby").unwrap();
+        (Arc::new(primary), standby)
+    });
+    let database = block_in_place(|| primary.database().unwrap());
+    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
+    let proxy = Proxy::start(primary.address()).await.unwrap();
+    let options = Options {
+        url: format!("postgres://postgres@{}/{name}", proxy.address()),
+        connections_max: 8,
+        connect_timeout_ms: 20_000,
+        call_timeout_ms: 20_000,
+    };
+    let ledger = ledger::open(&options).await.unwrap();
+    let looks = async |known: Option<&Identity>| match ledger.witness(known).await.unwrap() {
+        Witness::Current(identity) => identity,
+        gone @ Witness::WentBack(..) => panic!("{gone:?}"),
+    };
+    let known = looks(None).await;
+    let says = |server: &Postgres, query: &str| block_in_place(|| server.query(query).unwrap()[0][0].clone());
+    let end = says(&primary, "select pg_current_wal_lsn()");
+    let has_all = format!("select pg_last_wal_replay_lsn() >= '{end}'");
+    eventually("the standby has the tables", async || says(&standby, &has_all) == "t").await;
+    block_in_place(|| standby.query("select pg_wal_replay_pause()").unwrap());
+    eventually("it replays no more", async || {
+        looks(Some(&known)).await;
+        says(&standby, "select pg_get_wal_replay_pause_state()") == "paused"
+    })
+    .await;
+    let known = looks(Some(&known)).await;
+    proxy.lead_to(standby.address());
+    proxy.cut().await.unwrap();
+    proxy.heal().await.unwrap();
+    for _ in 0..3 {
+        let seen = ledger.witness(Some(&known)).await;
+        assert!(seen.as_ref().is_err_and(ledger::Error::is_retryable), "{seen:?}");
+    }
+    ledger.close().await;
 }
