@@ -285,8 +285,8 @@ impl Heart {
         Ok(())
     }
 
-    /// Acquires its own lease, for the first time or again; `None` if another instance has it, or the ledger has lost the lease
-    /// that it had, which ends this incarnation.
+    /// Acquires its own lease, for the first time or again; `None` if another instance has it or had it, or the ledger has lost
+    /// the lease that it had, which ends this incarnation.
     async fn acquire(&mut self) -> ledger::Result<Option<Token>> {
         let resource = Resource::instance(&self.id);
         let sent = Instant::now();
@@ -321,7 +321,7 @@ impl Heart {
                 self.is_renewed(sent);
                 Ok(Some(token))
             }
-            // It took so long that others have found it dead.
+            // It took so long that others have found it dead. By now they may have given the lease back.
             Acquisition::Held { owner, .. } => {
                 tracing::warn!(%resource, %owner, "acquired too late: another instance has taken this lease");
                 self.is_lost();

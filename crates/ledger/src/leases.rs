@@ -14,9 +14,9 @@ pub enum Acquisition {
         /// When it runs out by the database's clock, for the log.
         expires_at: Timestamp,
     },
-    /// Another owner has a live lease.
+    /// Another owner has a live lease, or the lease is an `instance:` lease that is not to be had.
     Held {
-        /// Who.
+        /// Who; the asker where it is its own `instance:` lease, which is free and that it never has again.
         owner: InstanceId,
         /// How long it still runs, in milliseconds.
         expires_in_ms: u64,
@@ -89,7 +89,8 @@ pub struct LeaseFilter {
 #[async_trait::async_trait]
 pub trait Leases: Send + Sync {
     /// Takes a lease that is free, ran out, or is the asker's own, and raises its token by one in any
-    /// case. An `instance:` lease that a survivor took stays taken also when it has run out. A refusal takes no lock.
+    /// case. An `instance:` lease that a survivor took stays taken also when it has run out, and once it is free its own
+    /// instance never has it again. A refusal takes no lock.
     /// Load the resource's state in a *later* call.
     ///
     /// # Errors

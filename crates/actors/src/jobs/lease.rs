@@ -266,7 +266,7 @@ impl LaneLease {
     /// another lane of it, or may have, without an answer. Waits for an acquire that is under way.
     pub(super) async fn is_raised_here(&self, token: Token) -> bool {
         match self {
-            // Another instance that takes it never gives it back: it is acquired above this token, or it is lost.
+            // Once another instance has taken it, this one never has it again: it is acquired above this token, or it is lost.
             Self::Own(own) => matches!(own.acquire_anew(token).await, Ok(Some(_))),
             Self::Adopted(adopted) => {
                 let _turn = adopted.lease.acquiring.lock().await;

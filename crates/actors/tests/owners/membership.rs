@@ -108,6 +108,23 @@ async fn a_lease_that_another_instance_took_ends_the_incarnation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_was_taken_and_given_back_ends_an_incarnation_whose_last_acquire_is_unheard() {
+    let mut joined = Joined::open().await;
+    let (own, life) = (joined.membership.instance_lease(), Resource::instance(&joined.me));
+    // As while it does not reach the ledger: from then on it does not renew the lease, but acquires it.
+    *joined.plan.holds.acquires_fail_after.lock() = Some(Duration::from_millis(1));
+    assert_eq!(own.acquire_anew().await, None);
+    let survivor = InstanceId::parse("survivor-1").unwrap();
+    joined.ledger.release(&life, &joined.me, own.token().unwrap()).await.unwrap();
+    let taken = joined.acquire_as(&survivor).await;
+    joined.ledger.release(&life, &survivor, taken).await.unwrap();
+    *joined.plan.holds.acquires_fail_after.lock() = None;
+    tokio::time::timeout(PATIENCE, joined.membership.lost()).await.expect("it learns of it");
+    assert_eq!(own.token(), None);
+    assert!(!joined.membership.failure_detector().is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_a_recovery_has_raised_or_that_is_made_anew_ends_the_incarnation() {
     for raised_by in [RECOVERED_TOKENS, -1] {
         let mut joined = Joined::open().await;

@@ -1,5 +1,6 @@
 -- Takes a lease that is free, ran out, or is the asker's own; always one token on. An `instance:` lease that a survivor
--- took stays taken when it has run out: its instance was found dead, and the others are done with it.
+-- took stays taken when it has run out: its instance was found dead, and the others are done with it. Nor does an instance take
+-- its own once it is free: a survivor has given it back, or the instance has left.
 -- Sent alone: a transaction that went on would keep the row lock of a lost race.
 -- $1 resource, $2 owner, $3 length in ms
 UPDATE lease
@@ -9,7 +10,8 @@ SET owner         = $2,
     renewed_at    = clock_timestamp(),
     expires_at    = clock_timestamp() + $3 * interval '1 millisecond'
 WHERE resource = $1
-  AND (owner IS NULL OR owner = $2 OR (expires_at <= clock_timestamp() AND resource NOT LIKE 'instance:%'))
+  AND (owner = $2 OR (owner IS NULL AND resource <> 'instance:' || $2)
+       OR (expires_at <= clock_timestamp() AND resource NOT LIKE 'instance:%'))
 RETURNING fencing_token, expires_at,
           ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
                 CASE WHEN current_setting('fencepost.timeline', true) <> ''

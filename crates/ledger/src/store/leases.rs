@@ -76,14 +76,19 @@ impl Leases for Store {
             if let Some(row) = taken {
                 return Ok(Acquisition::Acquired { token: row.token(), expires_at: row.expires_at() });
             }
-            // Otherwise it came free, or was purged, since the statements before.
-            if let Some(Lease { owner: Some(holder), expires_in_ms, .. }) = self.look(reads, resource).await?
-                && holder != *owner
-            {
-                if expires_in_ms > 0 {
-                    return Ok(Acquisition::Held { owner: holder, expires_in_ms });
+            match self.look(reads, resource).await? {
+                Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
+                    if expires_in_ms > 0 {
+                        return Ok(Acquisition::Held { owner: holder, expires_in_ms });
+                    }
+                    seen = Some(holder);
                 }
-                seen = Some(holder);
+                // The statement leaves it free.
+                Some(Lease { owner: None, .. }) if is_own_life(resource, owner) => {
+                    return Ok(Acquisition::Held { owner: owner.clone(), expires_in_ms: 0 });
+                }
+                // It came free, or was purged, since the statements before.
+                _ => {}
             }
         }
         match seen {

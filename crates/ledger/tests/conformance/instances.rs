@@ -93,7 +93,18 @@ pub async fn an_instance_that_was_found_dead_never_gets_its_lease_back(b: Bench)
     })
     .await;
     let held = b.ledger.acquire(&life, &gone, LONG_MS).await.unwrap();
-    assert_eq!(held, Acquisition::Held { owner: a, expires_in_ms: 0 }, "the others are done with it");
+    assert_eq!(held, Acquisition::Held { owner: a.clone(), expires_in_ms: 0 }, "the others are done with it");
+    // The survivor serves the jobs that it has left.
+    let taken = b.ledger.acquire(&life, &a, LONG_MS).await.unwrap();
+    let Acquisition::Acquired { token, .. } = taken else { panic!("{taken:?}") };
+    assert!(b.ledger.release(&life, &a, token).await.unwrap());
+    let over = b.ledger.acquire(&life, &gone, LONG_MS).await.unwrap();
+    assert_eq!(over, Acquisition::Held { owner: gone.clone(), expires_in_ms: 0 }, "also once it is free");
+    let free = b.ledger.lease(&life).await.unwrap().unwrap();
+    assert_eq!((free.owner, free.token), (None, token), "nothing has changed");
+    // Others take it, where more of its jobs are found.
+    let heir = b.ledger.acquire(&life, &owner("b-1"), LONG_MS).await.unwrap();
+    assert!(matches!(heir, Acquisition::Acquired { .. }), "{heir:?}");
 }
 
 pub async fn an_incarnation_that_never_had_a_lease_is_forgotten_too(b: Bench) {

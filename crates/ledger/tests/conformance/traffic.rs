@@ -145,7 +145,7 @@ impl Owner {
         let taken = self.heard(self.ledger.take_over(&life, &self.me, &dead, 5).await);
         if let Some((token, _)) = taken.flatten() {
             count(&self.tally.lives_taken);
-            // Otherwise its owner would never show itself again.
+            // Its owner never shows itself again, whether it is given back or not.
             self.heard(self.ledger.release(&life, &self.me, token).await);
         }
     }
