@@ -254,6 +254,12 @@ impl LaneLease {
         self.lasts_at(Instant::now())
     }
 
+    /// Whether a renewal has found that the lease has another owner or token. An owner with nothing to write finds that out by this
+    /// alone. Of the instance's own lease the incarnation finds it out.
+    pub(super) fn was_lost(&self) -> bool {
+        matches!(self, Self::Adopted(adopted) if adopted.lease.deadline.lock().until().is_none())
+    }
+
     /// Sees to a token above this one, so that nothing sent under it counts any more. `None`: not now.
     pub(super) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
         match self {

@@ -247,6 +247,19 @@ async fn a_renewal_of_a_sessions_lease_that_hangs_is_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_without_writes_finds_out_that_its_lease_is_lost_and_the_session_is_served_again() {
+    let lanes = open_with(|config| config.lease = Duration::from_secs(3)).await;
+    let id = session(&lanes, Ordering::Strict).await;
+    // It waits, since there is no node.
+    submit(&lanes, &id, &["c1"]).await.remove(0).unwrap();
+    // As an acquire that was given up, and is carried out after its successor.
+    let late = lanes.ledger.acquire(LaneId::session(&id).lease(), lanes.jobs.me(), 60_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = late else { panic!("{late:?}") };
+    until("it has a token above", async || lease_of(&lanes, &id).await.token > token).await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_jobs_are_held_under_a_lease_that_may_have_run_out() {
     let lease = Duration::from_secs(1);
     let lanes = open_with(|config| config.lease = lease).await;

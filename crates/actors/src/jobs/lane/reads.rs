@@ -305,7 +305,7 @@ fn read<T>(result: ledger::Result<T>, lane: &LaneId) -> Result<T, Unread> {
 pub(super) fn start(actor: &mut LaneActor, wanted: Read, context: &mut Context<LaneActor>) {
     let (services, lane) = (Arc::clone(&actor.services), actor.lane.clone());
     if wanted == Read::Attempts {
-        hand_off_if_elsewhere(actor);
+        stop_if_lost_or_elsewhere(actor);
     }
     match wanted {
         Read::Jobs(ids) => {
@@ -373,22 +373,29 @@ pub(super) fn start(actor: &mut LaneActor, wanted: Read, context: &mut Context<L
     }
 }
 
-/// A session that belongs elsewhere by now is handed on.
-fn hand_off_if_elsewhere(actor: &mut LaneActor) {
-    if !actor.lane.is_session()
-        || actor.services.cluster_view.owner_of(actor.lane.lease()) == cluster::KeyOwner::Here
-        // Where it belongs there may be no node that it can reach.
-        || actor.services.reach.is_apart()
-        || actor.services.registry.lacks_records()
-    {
+/// A lane whose lease is lost ends: its owner may have nothing to write, and as long as it is served here, this instance does not
+/// open it again. A plan's lane ends with the plan's owner. A session that belongs elsewhere by now is handed on.
+fn stop_if_lost_or_elsewhere(actor: &mut LaneActor) {
+    let why = if actor.lane.plan_id().is_none() && actor.lease.was_lost() {
+        "a lane whose lease was lost is served here no more"
+    } else if belongs_elsewhere(actor) {
+        "a session that belongs elsewhere is handed off"
+    } else {
         return;
-    }
-    tracing::info!(
-        resource = %actor.lane, token = %actor.state.token(), "a session that belongs elsewhere is handed off"
-    );
+    };
+    tracing::info!(resource = %actor.lane, token = %actor.state.token(), "{why}");
     // It ends when the read is over.
     let effects = actor.state.apply(LaneCommand::Stop, Instant::now());
     actor.outbox.extend(effects);
+}
+
+fn belongs_elsewhere(actor: &LaneActor) -> bool {
+    let services = &actor.services;
+    actor.lane.is_session()
+        && services.cluster_view.owner_of(actor.lane.lease()) != cluster::KeyOwner::Here
+        // Where it belongs there may be no node that it can reach.
+        && !services.reach.is_apart()
+        && !services.registry.lacks_records()
 }
 
 #[cfg(test)]
