@@ -22,6 +22,9 @@ use crate::Identity;
 pub const RING_AGE: Duration = Duration::from_secs(3);
 /// How long an instance that could not be reached, or that is leaving, is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
+/// How long an instance that the ledger does not show any more counts as one whose lease has only run out: after a jump of the
+/// database's clock, or a long outage, nobody is shown before he has renewed his lease.
+const UNSEEN_FOR: Duration = Duration::from_secs(15);
 /// How long an instance's presence on the bus counts after it was announced.
 pub(crate) const PRESENCE_TTL: Duration = Duration::from_secs(2);
 
@@ -52,8 +55,8 @@ pub struct View {
     /// That one without this instance, once somebody has asked for it.
     others: Arc<OnceLock<Ring>>,
     members: Arc<HashMap<String, Member>>,
-    /// Those whose leases ran out, and that nobody has found dead.
-    lapsed: Arc<HashSet<InstanceId>>,
+    /// Those whose leases ran out, and that nobody has found dead; and since when the ledger does not show them, if so.
+    lapsed: Arc<HashMap<InstanceId, Option<Instant>>>,
     modes: Arc<Modes>,
     label: Arc<str>,
 }
@@ -88,11 +91,24 @@ impl View {
         self.members.get(id)
     }
 
-    /// Whether an instance has surely ended: its lease was taken or released, or nobody knows it any more. One whose lease has
-    /// only run out may be about to renew it, as all are after a stall of the ledger.
+    /// Whether an instance has surely ended: its lease was taken or released, or the ledger has not shown it for a while. One
+    /// whose lease has only run out may be about to renew it, as all are after a stall of the ledger.
     #[must_use]
     pub fn has_ended(&self, id: &InstanceId) -> bool {
-        self.member(id.as_str()).is_none() && !self.lapsed.contains(id)
+        self.member(id.as_str()).is_none() && !self.lapsed.contains_key(id)
+    }
+
+    /// Its instances that are not among those that the ledger shows now, but were a short while ago; and since when.
+    fn unseen(&self, shown: &HashSet<InstanceId>, now: Instant) -> Vec<(InstanceId, Option<Instant>)> {
+        let members = self.members.values().map(|member| (&member.id, None));
+        let lapsed = self.lapsed.iter().map(|(id, since)| (id, *since));
+        members
+            .chain(lapsed)
+            .filter(|(id, _)| !shown.contains(*id))
+            .map(|(id, since)| (id, since.unwrap_or(now)))
+            .filter(|(_, since)| now.duration_since(*since) < UNSEEN_FOR)
+            .map(|(id, since)| (id.clone(), Some(since)))
+            .collect()
     }
 
     /// All live instances.
@@ -285,9 +301,14 @@ impl ClusterView {
 
     /// The instances were found to be these.
     pub fn saw(&self, peers: Vec<Peer>) {
+        self.saw_at(peers, Instant::now());
+    }
+
+    fn saw_at(&self, peers: Vec<Peer>, now: Instant) {
+        let shown = peers.iter().map(|peer| peer.id.clone()).collect::<HashSet<_>>();
         let (live, rest): (Vec<_>, Vec<_>) = peers.into_iter().partition(Peer::is_live);
         let keeps_lease = |peer: &Peer| peer.lease.owner.as_ref() == Some(&peer.id);
-        let lapsed = rest.into_iter().filter(keeps_lease).map(|peer| peer.id).collect::<HashSet<_>>();
+        let lapsed = rest.into_iter().filter(keeps_lease).map(|peer| (peer.id, None));
         let now_on = self.view().ring.clone();
         // Instances that started together are its first members, and none leaves it while the first of them has settled.
         let stays = |peer: &Peer| {
@@ -307,8 +328,9 @@ impl ClusterView {
             .collect::<HashMap<_, _>>();
         let mut avoided = self.avoided();
         let before = avoided.len();
-        avoided.retain(|_, until| Instant::now() < *until);
+        avoided.retain(|_, until| now < *until);
         let view = self.inner.view.load();
+        let lapsed = lapsed.chain(view.unseen(&shown, now)).collect::<HashMap<_, _>>();
         let is_known = view.ring == ring && *view.members == members && *view.lapsed == lapsed;
         if avoided.len() != before || !is_known {
             self.replace(&mut avoided, |view| {
@@ -421,7 +443,7 @@ mod tests {
             vec![peer("a", OLD), other]
         };
         let mut changes = cluster_view.changes();
-        for ended in [of_b(Some("a"), 1_000), of_b(None, 0), vec![peer("a", OLD)]] {
+        for ended in [of_b(Some("a"), 1_000), of_b(None, 0)] {
             cluster_view.saw(of_b(Some("b"), 1_000));
             assert!(cluster_view.view().member("b").is_some() && !cluster_view.view().has_ended(&b));
             cluster_view.saw(of_b(Some("b"), 0));
@@ -430,6 +452,32 @@ mod tests {
             changes.mark_unchanged();
             cluster_view.saw(ended);
             assert!(cluster_view.view().has_ended(&b) && changes.has_changed().unwrap());
+        }
+    }
+
+    #[test]
+    fn who_is_not_shown_any_more_has_not_ended_before_a_while_has_passed() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        let b = InstanceId::parse("b").unwrap();
+        let mut lapsed = peer("b", OLD);
+        lapsed.lease.expires_in_ms = 0;
+        let now = Instant::now();
+        let has_ended = |after: Duration, other: Option<&Peer>| {
+            let peers = other.into_iter().cloned().chain([peer("a", OLD)]);
+            cluster_view.saw_at(peers.collect(), now + after);
+            cluster_view.view().has_ended(&b)
+        };
+        let second = Duration::from_secs(1);
+        for before in [peer("b", OLD), lapsed] {
+            assert!(!has_ended(Duration::ZERO, Some(&before)));
+            assert!(!has_ended(second, None), "it has not renewed its lease since the clock has jumped");
+            assert!(cluster_view.view().member("b").is_none(), "nothing is placed there");
+            assert!(!has_ended(UNSEEN_FOR, Some(&peer("b", OLD))), "by now it has");
+            let since = UNSEEN_FOR + second;
+            assert!(!has_ended(since, None));
+            assert!(!has_ended(since + UNSEEN_FOR - second, None));
+            let changes = cluster_view.changes();
+            assert!(has_ended(since + UNSEEN_FOR, None) && changes.has_changed().unwrap());
         }
     }
 

@@ -213,7 +213,9 @@ async fn a_cancelled_attempt_is_over_soon_if_its_instance_has_ended_and_its_node
         here.view.saw(vec![peer("a", 1_000), peer("b", left_ms)]);
         assert!(!is_over(&record).await, "its instance, with {left_ms} ms of its lease, may not have ended");
     }
-    here.view.saw(vec![peer("a", 1_000)]);
+    let mut left = peer("b", 0);
+    left.lease.owner = None;
+    here.view.saw(vec![peer("a", 1_000), left]);
     assert!(is_over(&record).await);
     here.lists(true, &[slot(1)]).await;
     assert!(!is_over(&record).await, "its node has it");
