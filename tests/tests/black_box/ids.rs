@@ -503,6 +503,25 @@ async fn after_a_recovery_a_command_prints_the_servers_refusal_although_a_reques
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_after_a_recovery_makes_no_snowflakes_by_the_local_file() {
+    // Until then the file proves its number.
+    let setup = Setup::basic().unwrap().env("FENCEPOST__IDS__LEAD_MS", "300000");
+    let mut instance = setup.start().await.unwrap();
+    let (client, path) = (patient(), "/v1/ids/snowflake");
+    assert_eq!(get(&client, instance.url(), path).await.status, 200);
+    let file = instance.dir().join("fencepost-data/worker-number");
+    instance.end_by(Signal::Kill, PATIENCE).await.unwrap();
+    assert!(file.is_file());
+    let recover = Setup::command("recover").arg("--confirm").dir(instance.dir());
+    let recovered = recover.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(recovered.code, Some(0), "{recovered:?}");
+    instance.start().await.unwrap();
+    until("the file is deleted", async || !file.exists()).await;
+    let reply = get(&client, instance.url(), path).await;
+    assert_eq!((reply.status, reply.code()), (503, "clock_behind"), "{}", reply.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_in_words_and_makes_nothing() {
     let instance = Setup::basic().unwrap().start().await.unwrap();
     let client = patient();

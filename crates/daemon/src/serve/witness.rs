@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use actors::database_clock::SharedClock;
 use domain::ClusterSecret;
+use ids::Snowflakes;
 use ledger::{Identity, Reason, Witness as Seen, jittered};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -98,7 +99,8 @@ impl Witness {
     }
 
     /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
-    /// went back, and may be away while it is restored, until it is recovered.
+    /// went back, and may be away while it is restored, until it is recovered. Then others may be given the number of the local
+    /// file: no snowflakes are made by that any more.
     ///
     /// # Errors
     /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`; [`Exit::Unavailable`] for a
@@ -108,11 +110,17 @@ impl Witness {
         config: &Config,
         ledger: &ledger::Handle,
         api: &api::Handle,
+        snowflakes: &Snowflakes,
         patience: Duration,
     ) -> Result<(), Failure> {
         let give_up = Instant::now() + patience;
         loop {
-            match self.look(ledger, api).await {
+            let had_refused = self.has_refused;
+            let found = self.look(ledger, api).await;
+            if matches!(found, Ok(Found::Recovered)) || (self.has_refused && !had_refused) {
+                snowflakes.recall();
+            }
+            match found {
                 Ok(Found::Recovered) if ledger.kind() == ledger::Kind::Postgres => {
                     // Instances that went on have put back by then what the ledger keeps for all of them, see `Self::start`.
                     tokio::time::sleep(jittered(LOOK_EVERY * 3)).await;
