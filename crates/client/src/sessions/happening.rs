@@ -19,7 +19,8 @@ pub enum Happening {
         /// How long it waits.
         pause: Duration,
     },
-    /// A job is durable.
+    /// A job is durable. Where the session has several jobs of this name, as after a retry, this may first come for
+    /// another one of them, before its result.
     Accepted(JobTaken),
     /// The progress of a job. Some reports may be left out.
     Progress(JobProgress),

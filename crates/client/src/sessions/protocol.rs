@@ -21,15 +21,21 @@ pub(super) struct Sent {
     pub(super) _permit: SendPermit,
 }
 
+/// The same, until it is answered.
+#[derive(Debug)]
+struct Waiting {
+    sent: Sent,
+    /// The id of a job of its name whose result came first: the caller was told then that the job is accepted.
+    told: Option<String>,
+}
+
 /// The jobs that are not accepted, and the results that were seen.
 #[derive(Debug)]
 pub(super) struct Protocol {
     /// In the order in which they are sent.
-    waiting: VecDeque<Sent>,
+    waiting: VecDeque<Waiting>,
     /// How many of them were written to the present connection.
     written: usize,
-    /// How many of them were written to an earlier connection.
-    written_before: usize,
     places: Places,
     /// A job that was refused for now, and has to be written again in its place.
     refused_for_now: Option<JobProblem>,
@@ -39,7 +45,7 @@ impl Protocol {
     /// Results up to this place were seen.
     pub(super) const fn new(after_seq: u64, is_ordered: bool) -> Self {
         let places = Places::up_to(after_seq, is_ordered);
-        Self { waiting: VecDeque::new(), written: 0, written_before: 0, places, refused_for_now: None }
+        Self { waiting: VecDeque::new(), written: 0, places, refused_for_now: None }
     }
 
     /// The place up to which all results were seen.
@@ -52,29 +58,29 @@ impl Protocol {
     }
 
     pub(super) fn add(&mut self, sent: Sent) {
-        self.waiting.push_back(sent);
+        self.waiting.push_back(Waiting { sent, told: None });
     }
 
     /// There is a new connection, which sends again what is not accepted.
-    pub(super) fn connected(&mut self) {
-        self.written_before = self.written_before.max(self.written);
+    pub(super) const fn connected(&mut self) {
         self.written = 0;
     }
 
     /// The next frame to write, if there is one.
     pub(super) fn next(&mut self) -> Option<Utf8Bytes> {
-        let sent = self.waiting.get(self.written)?;
+        let waiting = self.waiting.get(self.written)?;
         self.written += 1;
-        Some(sent.text.clone())
+        Some(waiting.sent.text.clone())
     }
 
     /// What the caller gets for a frame.
     pub(super) fn heard(&mut self, frame: SessionFrame) -> Vec<Happening> {
         match frame {
             SessionFrame::Accepted(taken) => {
-                // A job that is not waited for was accepted before: its result said so.
-                let is_known = self.answered(&taken.client_ref, self.waiting.len());
-                if is_known { vec![Happening::Accepted(taken)] } else { Vec::new() }
+                // A job that is not waited for was answered before. One whose result came first was told of then.
+                let answered = self.answered(&taken.client_ref);
+                let is_news = answered.is_some_and(|waiting| waiting.told.as_ref() != Some(&taken.id));
+                if is_news { vec![Happening::Accepted(taken)] } else { Vec::new() }
             }
             SessionFrame::Progress(progress) => vec![Happening::Progress(progress)],
             SessionFrame::Result(result) => self.result(result),
@@ -84,7 +90,7 @@ impl Protocol {
             }
             SessionFrame::Problem(problem) => {
                 let is_known = match &problem.client_ref {
-                    Some(client_ref) => self.answered(client_ref, self.waiting.len()),
+                    Some(client_ref) => self.answered(client_ref).is_some(),
                     None => true,
                 };
                 if is_known { vec![Happening::Problem(problem)] } else { Vec::new() }
@@ -100,7 +106,7 @@ impl Protocol {
     }
 
     fn is_waiting(&self, client_ref: &str) -> bool {
-        self.waiting.iter().any(|sent| sent.client_ref == client_ref)
+        self.waiting.iter().any(|waiting| waiting.sent.client_ref == client_ref)
     }
 
     /// A job that was refused for now since this was last asked: what waits goes out again, on a new connection.
@@ -110,10 +116,15 @@ impl Protocol {
 
     fn result(&mut self, result: JobResult) -> Vec<Happening> {
         let mut happenings = Vec::with_capacity(2);
-        // On one connection `accepted` precedes the result: it was lost with an earlier connection.
+        // The job was sent before, on an earlier connection or by another socket: `accepted` is lost, or comes behind
+        // this. The job is written all the same, since the result may be that of another job of its name.
         if let Some(client_ref) = &result.client_ref
-            && self.answered(client_ref, self.written_before)
+            && let Some(waiting) = self
+                .waiting
+                .iter_mut()
+                .find(|waiting| waiting.told.is_none() && waiting.sent.client_ref == *client_ref)
         {
+            waiting.told = Some(result.id.clone());
             let taken = JobTaken { client_ref: client_ref.clone(), id: result.id.clone(), seq: result.seq };
             happenings.push(Happening::Accepted(taken));
         }
@@ -123,29 +134,27 @@ impl Protocol {
         happenings
     }
 
-    /// Removes the first job of this name among the first `among` ones, which was answered. Whether there was one.
-    fn answered(&mut self, client_ref: &str, among: usize) -> bool {
-        let found = self.waiting.iter().take(among).position(|sent| sent.client_ref == client_ref);
-        let Some(at) = found else { return false };
-        self.waiting.remove(at);
+    /// Removes the first job of this name, which was answered; `None` if there is none.
+    fn answered(&mut self, client_ref: &str) -> Option<Waiting> {
+        let at = self.waiting.iter().position(|waiting| waiting.sent.client_ref == client_ref)?;
         self.written -= usize::from(at < self.written);
-        self.written_before -= usize::from(at < self.written_before);
-        true
+        self.waiting.remove(at)
     }
 
-    /// The session is closed: no other job will be accepted.
+    /// The session is closed: no other job will be accepted. Those were whose results came.
     pub(super) fn closed(&mut self) -> Vec<Happening> {
         let refused = |client_ref| {
             let (code, detail) = (Code::Conflict.as_str().to_owned(), "the session is closed".to_owned());
             Happening::Problem(JobProblem { client_ref: Some(client_ref), code, detail })
         };
+        self.waiting.retain(|waiting| waiting.told.is_none());
         self.left().into_iter().map(refused).collect()
     }
 
     /// The names of the jobs that are not accepted.
     pub(super) fn left(&mut self) -> Vec<String> {
-        (self.written, self.written_before) = (0, 0);
-        self.waiting.drain(..).map(|sent| sent.client_ref).collect()
+        self.written = 0;
+        self.waiting.drain(..).map(|waiting| waiting.sent.client_ref).collect()
     }
 }
 
@@ -169,8 +178,9 @@ mod tests {
     /// The event, in short.
     fn seen(protocol: &mut Protocol, frame: &str) -> Vec<String> {
         let frame = match frame.split_once(' ').unwrap() {
-            ("accepted", client_ref) => {
-                format!(r#"{{"type":"accepted","ref":"{client_ref}","id":"i","seq":1}}"#)
+            ("accepted", rest) => {
+                let (client_ref, id) = rest.split_once(' ').unwrap_or((rest, "i"));
+                format!(r#"{{"type":"accepted","ref":"{client_ref}","id":"{id}","seq":1}}"#)
             }
             ("problem", rest) => {
                 let (client_ref, code) = rest.split_once(' ').unwrap_or((rest, "overloaded"));
@@ -212,18 +222,35 @@ mod tests {
     }
 
     #[test]
-    fn a_result_says_that_its_job_was_accepted_where_that_word_got_lost() {
+    fn a_result_says_that_its_job_is_accepted_where_that_word_got_lost_or_comes_later() {
         let mut protocol = protocol(true, &["a", "b"]);
         protocol.connected();
         assert_eq!(protocol.next().as_deref(), Some("a"));
         protocol.connected();
         assert_eq!(seen(&mut protocol, "result 1 a"), ["accepted a", "result 1 a"]);
-        assert_eq!(written(&mut protocol), ["b"]);
-        // What was written before that is answered too.
+        assert!(seen(&mut protocol, "result 1 a").is_empty(), "each is told once");
+        assert_eq!(written(&mut protocol), ["a", "b"]);
         assert!(seen(&mut protocol, "accepted a").is_empty() && seen(&mut protocol, "problem a").is_empty());
-        // Of this connection it is known that the word is yet to come: that was another job of this name.
-        assert_eq!(seen(&mut protocol, "result 2 b"), ["result 2 b"]);
-        assert_eq!(seen(&mut protocol, "accepted b"), ["accepted b"]);
+        // Another socket had sent this one before, and it had ended before this connection had brought it.
+        assert_eq!(seen(&mut protocol, "result 2 b"), ["accepted b", "result 2 b"]);
+        assert!(seen(&mut protocol, "accepted b").is_empty());
+        assert!(protocol.is_empty());
+    }
+
+    #[test]
+    fn a_job_goes_out_again_though_the_result_of_another_one_of_its_name_came() {
+        for (answer, told) in
+            [("accepted a other", "accepted a"), ("problem a invalid", "problem a: invalid")]
+        {
+            let mut protocol = protocol(false, &["a"]);
+            protocol.connected();
+            assert_eq!(written(&mut protocol), ["a"]);
+            protocol.connected();
+            assert_eq!(seen(&mut protocol, "result 1 a"), ["accepted a", "result 1 a"]);
+            assert_eq!(written(&mut protocol), ["a"], "the daemon may not have read it");
+            assert_eq!(seen(&mut protocol, answer), [told]);
+            assert!(protocol.is_empty());
+        }
     }
 
     #[test]
@@ -269,7 +296,8 @@ mod tests {
 
     #[test]
     fn what_is_not_accepted_when_the_session_is_closed_is_refused() {
-        let mut protocol = protocol(false, &["a"]);
+        let mut protocol = protocol(false, &["a", "b"]);
+        seen(&mut protocol, "result 1 b");
         let happenings = protocol.closed();
         let [Happening::Problem(problem)] = &happenings[..] else { panic!("{happenings:?}") };
         assert_eq!((problem.client_ref.as_deref(), problem.code.as_str()), (Some("a"), "conflict"));

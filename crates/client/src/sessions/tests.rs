@@ -160,6 +160,22 @@ async fn another_connection_goes_on_where_the_last_one_was_lost() {
 }
 
 #[tokio::test]
+async fn a_job_that_another_socket_had_sent_is_accepted_before_its_result_though_that_comes_first() {
+    let instance = Instance::new().await;
+    let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
+    socket.send("a", job()).await.unwrap();
+    let mut peer = Peer::of(&instance).await;
+    peer.result(1, "a").await;
+    assert_eq!(peer.heard().await, "a");
+    peer.accept("a", 1).await;
+    peer.result(1, "a").await;
+    peer.result(2, "x").await;
+    for expected in ["connected", "accepted a", "result 1", "result 2"] {
+        assert_eq!(next(&mut socket).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn where_jobs_have_an_order_what_is_refused_for_now_goes_out_again_before_what_was_behind_it() {
     let instance = Instance::new().await;
     let mut socket = open(&[&instance], Ordering::Strict, 0, pace());
