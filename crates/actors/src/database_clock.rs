@@ -12,14 +12,14 @@ use ledger::HeldNonce;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync;
 
-/// An acquire does not read the clock if it was read as shortly before.
+/// Who needs no more than that does not read the clock if it was read as shortly before.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One for the whole process, so that a new incarnation knows what the one before has seen. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SharedClock {
     clock: Arc<Mutex<DatabaseClock>>,
-    /// Held by the one acquire that reads the clock. The others wait for it, and need not read it again.
+    /// Held by the one of many that reads the clock. The others wait for it, and need not read it again.
     looking: Arc<sync::Mutex<()>>,
 }
 
@@ -58,6 +58,20 @@ impl SharedClock {
         Ok(())
     }
 
+    /// The same, unless the clock was read as shortly before. Of many callers one reads it, so that they do not hold up the reads
+    /// and renewals on the same connections.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub(crate) async fn look_lately(&self, ledger: &ledger::Handle) -> ledger::Result<()> {
+        let asked = Instant::now();
+        let _looking = self.looking.lock().await;
+        if !self.clock().was_read(asked, LOOK_EVERY) {
+            self.look(ledger).await?;
+        }
+        Ok(())
+    }
+
     /// The time of the database's clock now, as far as this process can tell: see [`DatabaseClock::shows`].
     #[must_use]
     pub fn shows(&self) -> Option<Timestamp> {
@@ -88,8 +102,7 @@ impl SharedClock {
 
     /// Whether leases of this length that have run out may be taken from others: see [`FailureDetector::may_take`]. Neither
     /// are they for one such length after the clock stepped forward: their owners renew them meanwhile. The clock is read
-    /// first, so that a step is known that shows in what was read before; but by one of many callers, so that they do not hold
-    /// up the reads and renewals on the same connections.
+    /// first, so that a step is known that shows in what was read before.
     ///
     /// # Errors
     /// What the ledger says.
@@ -105,12 +118,7 @@ impl SharedClock {
         if !failure_detector.may_take() {
             return Ok(false);
         }
-        let asked = Instant::now();
-        let looking = self.looking.lock().await;
-        if !self.clock().was_read(asked, LOOK_EVERY) {
-            self.look(ledger).await?;
-        }
-        drop(looking);
+        self.look_lately(ledger).await?;
         Ok(failure_detector.may_take() && !self.has_stepped_forward(lease))
     }
 

@@ -9,7 +9,7 @@ use domain::lane::limits::{COMING_BYTES_MAX, COMING_JOBS_MAX, RECENT_KEYS_MAX, R
 use domain::lane::{Affinity, AttemptsAt, Coming, Read, SessionSnapshot, Snapshot, Unread};
 use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
-use domain::{JobId, LaneId, Token};
+use domain::{JobId, LaneId, SessionId, Token};
 use futures_util::future::join_all;
 use ledger::{
     LastTold, PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered,
@@ -165,13 +165,12 @@ impl Loader {
     /// way, so that the one before it was waited for, or all has been over for longer than a reservation stands.
     async fn read_revoked(&self, snapshot: &Snapshot) -> ledger::Result<Option<RevokedAttempt>> {
         let (Some(id), Some(session)) = (self.lane.session_id(), &snapshot.session) else { return Ok(None) };
-        let reservation = self.services.registry.timeouts().reservation;
-        let is_recent = session.unfinished > 0 || Duration::from_millis(session.idle_for_ms) < reservation;
         let is_strict = session.spec.ordering == Ordering::Strict;
-        if !is_strict || session.last_seq == 0 || !snapshot.in_flight.is_empty() || !is_recent {
+        if !is_strict || session.last_seq == 0 || !snapshot.in_flight.is_empty() {
             return Ok(None);
         }
-        self.services.ledger.last_revoked(&id, reservation.as_millis() as u64).await
+        let LaneServices { ledger, clock, registry, .. } = &*self.services;
+        last_revoked(ledger, clock, &id, session, registry.timeouts().reservation).await
     }
 
     /// The session of a lane that is one's, whose jobs were counted before: where none was unfinished, what is read here knows
@@ -213,6 +212,26 @@ impl Loader {
         snapshot.affinity = known.or_else(|| Some(Affinity { node: counts.last_node.clone()?, pool: None }));
         Ok(Some(snapshot))
     }
+}
+
+/// The attempt of a strict session that was taken back last, if its reservation, which lasts so long, may still stand. What was
+/// taken back before the database's clock stepped forward looks older than it is: the clock is looked at, since the step may be
+/// so new that it is not known.
+async fn last_revoked(
+    ledger: &ledger::Handle,
+    clock: &SharedClock,
+    id: &SessionId,
+    session: &SessionSnapshot,
+    reservation: Duration,
+) -> ledger::Result<Option<RevokedAttempt>> {
+    clock.look_lately(ledger).await?;
+    let ahead_ms = clock.ahead_ms(reservation);
+    let within_ms = (reservation.as_millis() as u64).saturating_add(ahead_ms);
+    if session.unfinished == 0 && session.idle_for_ms >= within_ms {
+        return Ok(None);
+    }
+    let last = ledger.last_revoked(id, within_ms).await?;
+    Ok(last.map(|last| RevokedAttempt { ago_ms: last.ago_ms.saturating_sub(ahead_ms), ..last }))
 }
 
 /// Jobs that were read, with how long they have surely been RUNNING: those that were before the database's clock stepped forward
@@ -401,9 +420,12 @@ fn belongs_elsewhere(actor: &LaneActor) -> bool {
 #[cfg(test)]
 mod tests {
     use domain::Timestamp;
+    use domain::job::{Assignment, Change, Due, NewJob, Outcome, Requirements};
+    use domain::session::Spec;
+    use ledger::{Acquisition, JobBatch, JobWrite, JobsVerdict};
 
     use super::*;
-    use crate::jobs::fixture::{Ledger, job, lane, spec};
+    use crate::jobs::fixture::{Ledger, instance, job, lane, node, spec};
 
     const HOUR_MS: u64 = 3_600_000;
 
@@ -427,5 +449,65 @@ mod tests {
         clock.saw(Timestamp::from_micros(0).plus_ms(before_ms), sent, Instant::now());
         let ran_ms = read([5_000, 3 * HOUR_MS]).await;
         assert!(ran_ms[0] == 0 && (HOUR_MS / 2..HOUR_MS * 3 / 2).contains(&ran_ms[1]), "{ran_ms:?}");
+    }
+
+    #[tokio::test]
+    async fn a_reservation_stands_though_the_clock_stepped_forward_since_its_attempt_was_taken_back() {
+        let reservation = Duration::from_millis(500);
+        let (ledger, clock) = (Ledger::open().await, SharedClock::new(Duration::from_secs(1)));
+        // When it was looked at last, the clock was two hours behind.
+        let sent = Instant::now();
+        let before_ms = ledger.handle.clock_ms().await.unwrap() - 2 * HOUR_MS;
+        clock.saw(Timestamp::from_micros(0).plus_ms(before_ms), sent, Instant::now());
+        let (id, of) = (SessionId::parse("s").unwrap(), lane("session:s"));
+        let Acquisition::Acquired { token, .. } =
+            ledger.handle.acquire(of.lease(), &instance("a"), 60_000).await.unwrap()
+        else {
+            panic!("nobody else has it");
+        };
+        let write = async |change| {
+            let lane = ledger::Lane { id: of.clone(), owner: instance("a"), token };
+            let writes = [JobWrite { change, key: None }].into();
+            let verdict = ledger.handle.commit_jobs(JobBatch { lane: Some(lane), writes }).await.unwrap();
+            assert!(matches!(verdict, JobsVerdict::Written { .. }));
+        };
+        let mut of_session = spec();
+        of_session.session = Some(id.clone());
+        write(Change::Submit(Box::new(NewJob {
+            id: job(1),
+            spec: of_session,
+            seq: Some(1),
+            client_ref: None,
+            due: Due::Now,
+            retry: None,
+            placed: Some(Assignment { node: node("n"), holder: instance("a") }),
+        })))
+        .await;
+        let (outcome, reason) = (Outcome::Cancelled, "cancelled".to_owned());
+        write(Change::End { job: job(1), outcome, dead: false, attempt: None, reason }).await;
+        let within_ms = reservation.as_millis() as u64;
+        while ledger.handle.last_revoked(&id, within_ms).await.unwrap().is_some() {
+            tokio::time::sleep(jittered(Duration::from_millis(20))).await;
+        }
+        let session = |idle_for_ms| SessionSnapshot {
+            spec: Spec {
+                tenant: None,
+                needs: Requirements::default(),
+                ordering: Ordering::Strict,
+                idle_ms: HOUR_MS,
+            },
+            is_closed: false,
+            idle_for_ms,
+            last_seq: 1,
+            unfinished: 0,
+            affinity: None,
+            recent_refs: Vec::new(),
+        };
+        let read = async |clock: &SharedClock, idle_for_ms| {
+            last_revoked(&ledger.handle, clock, &id, &session(idle_for_ms), reservation).await.unwrap()
+        };
+        assert_eq!(read(&SharedClock::new(Duration::from_secs(1)), 0).await, None, "no step was seen");
+        let found = read(&clock, 2 * HOUR_MS).await.map(|last| (last.job, last.ago_ms));
+        assert_eq!(found, Some((job(1), 0)));
     }
 }
