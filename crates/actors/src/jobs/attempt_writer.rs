@@ -164,6 +164,23 @@ mod tests {
         assert!(gateway.attempts().running_for(RUN_NOTED_AFTER, Instant::now()).is_empty(), "once");
     }
 
+    /// As where a node begins an attempt late that was taken back, and another node has begun the next one.
+    #[tokio::test]
+    async fn two_attempts_of_one_job_keep_no_other_from_being_written_down() {
+        let ledger = Ledger::open().await;
+        ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+        let (gateway, watches) = (gateway(&ledger, Arc::default()), Arc::new(Watches::new(true).0));
+        for (number, attempt) in [(1, FIRST), (1, FIRST.next()), (2, FIRST)] {
+            gateway.attempts().acknowledged(&node("n"), job(number), attempt, Instant::now());
+        }
+        let state = async |number| ledger.handle.job(job(number)).await.unwrap().unwrap().state;
+        for first in [State::Dispatched, State::Running] {
+            write_acknowledged(&ledger.handle, &gateway, &watches).await;
+            assert_eq!((state(1).await, state(2).await), (first, State::Running));
+        }
+        assert!(gateway.attempts().running_for(Duration::ZERO, Instant::now()).is_empty());
+    }
+
     #[test]
     fn that_an_attempt_runs_is_written_down_before_its_lane_would_take_it_back() {
         assert_eq!(run_noted_after(domain::NodeTimeouts::DEFAULT.ack), RUN_NOTED_AFTER);

@@ -209,15 +209,17 @@ impl LocalAttempts {
         by_node.map(|((job, attempt), _)| Slot { job: *job, attempt: *attempt }).collect()
     }
 
-    /// Attempts that were acknowledged so long ago, in order: to be written down, and then taken off with
-    /// [`Self::noted_running`].
+    /// Attempts that were acknowledged so long ago, in order, and of each job the newest: to be written down, and then taken off
+    /// with [`Self::noted_running`].
     pub(super) fn running_for(&self, age: Duration, now: Instant) -> Vec<(JobId, Attempt, NodeId)> {
         let acknowledged = self.acknowledged.lock();
         let is_due = acknowledged.iter().filter(|(_, (_, at))| now.duration_since(*at) >= age);
         let mut due: Vec<_> =
             is_due.map(|((job, attempt), (node, _))| (*job, *attempt, node.clone())).collect();
         drop(acknowledged);
-        due.sort_unstable();
+        due.sort_unstable_by_key(|(job, attempt, _)| (*job, Reverse(*attempt)));
+        // A batch writes a job once. An earlier attempt, which was acknowledged late, has its turn with the next one.
+        due.dedup_by_key(|(job, ..)| *job);
         due
     }
 
@@ -328,6 +330,20 @@ mod tests {
             attempts.slot_freed(&node("n"), job(1), attempt);
         }
         assert_eq!(attempts.take_released(), [(job(1), FIRST.next())]);
+    }
+
+    #[test]
+    fn of_a_job_whose_attempts_were_both_acknowledged_the_newest_is_written_down_first() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        for (name, attempt) in [("n", FIRST), ("m", FIRST.next())] {
+            attempts.acknowledged(&node(name), job(1), attempt, now);
+        }
+        for (name, attempt) in [("m", FIRST.next()), ("n", FIRST)] {
+            let running = attempts.running_for(Duration::ZERO, now);
+            assert_eq!(running, [(job(1), attempt, node(name))]);
+            attempts.noted_running(&running);
+        }
+        assert!(attempts.running_for(Duration::ZERO, now).is_empty());
     }
 
     #[test]
