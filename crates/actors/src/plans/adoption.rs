@@ -29,8 +29,8 @@ pub const PURGE_EVERY: Duration = Duration::from_secs(60);
 const PURGE_STEP_PLANS: u32 = 100;
 /// Rows of each kind that are deleted at once of the history of a plan that may be too large to be deleted as a whole.
 const TRIM_ROWS: u32 = 200;
-/// No such deletion begins later than this after the first of a purge: meanwhile no plan is adopted.
-const TRIM_FOR: Duration = Duration::from_secs(1);
+/// No such deletion, and no step, begins later than this after the first of a purge: meanwhile no plan is adopted.
+const PURGE_FOR: Duration = Duration::from_secs(1);
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
@@ -60,6 +60,14 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
             }
         }
     });
+}
+
+/// What a purge has come to.
+struct Purged {
+    /// How many plans the next steps are to have.
+    next_step: u32,
+    /// Whether the next one is due only when its time comes.
+    is_over: bool,
 }
 
 async fn adopt_and_forget(this: Weak<Inner>) {
@@ -94,8 +102,12 @@ async fn adopt_and_forget(this: Weak<Inner>) {
             }
         }
         if purge_at <= Instant::now() {
-            purge_at = Instant::now() + jittered(purge_every);
-            purge_step = inner.purge(purge_step).await;
+            let purged = inner.purge(purge_step).await;
+            purge_step = purged.next_step;
+            // Behind a part of a purge the rest has its turn after the next search.
+            if purged.is_over {
+                purge_at = Instant::now() + jittered(purge_every);
+            }
         }
     }
 }
@@ -151,24 +163,28 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets old plans, so many in one step; a single one piece by piece. Answers how many the steps of the next purge are to
-    /// have.
-    async fn purge(&self, step: u32) -> u32 {
+    /// Forgets old plans, so many in one step, for as long as a purge may take; a single one piece by piece.
+    async fn purge(&self, step: u32) -> Purged {
+        let over = |next_step| Purged { next_step, is_over: true };
         if step == 1 && !self.trim().await {
-            return step;
+            return over(step);
         }
+        let begun = Instant::now();
         loop {
             let purged = async { self.ledger.purge_plans(self.kept_ms().await?, step).await };
             match purged.await {
-                Ok(purged) if purged < u64::from(step) || step == 1 => return next_step(step, true),
+                Ok(purged) if purged < u64::from(step) || step == 1 => return over(next_step(step, true)),
+                Ok(_) if begun.elapsed() >= PURGE_FOR || !self.jobs.is_serving() => {
+                    return Purged { next_step: next_step(step, true), is_over: false };
+                }
                 Ok(_) => tokio::task::yield_now().await,
                 Err(error) if step == 1 => {
                     tracing::warn!(%error, "the oldest plan could not be purged");
-                    return next_step(step, false);
+                    return over(next_step(step, false));
                 }
                 Err(error) => {
                     tracing::debug!(%error, step, "old plans could not be purged");
-                    return next_step(step, false);
+                    return over(next_step(step, false));
                 }
             }
         }
@@ -178,7 +194,7 @@ impl Inner {
     /// deleted, the whole may be.
     async fn trim(&self) -> bool {
         let begun = Instant::now();
-        while begun.elapsed() < TRIM_FOR && self.jobs.is_serving() {
+        while begun.elapsed() < PURGE_FOR && self.jobs.is_serving() {
             let trimmed = async { self.ledger.trim_plan(self.kept_ms().await?, TRIM_ROWS).await };
             match trimmed.await {
                 Ok(0) => return true,

@@ -158,6 +158,22 @@ async fn a_plan_whose_owner_panicked_is_adopted_later_if_that_fails_at_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_adopted_while_more_old_ones_are_to_be_forgotten_than_a_purge_has_time_for() {
+    let lanes = open().await;
+    let plans = start_with(&lanes, |config| config.purge_every = Duration::from_millis(10));
+    let (plan, _, job) = begin(&lanes, &plans).await;
+    let purges = &lanes.plan.purges;
+    let before = purges.steps().len();
+    purges.are_full.store(true, Ordering::SeqCst);
+    until("old plans are forgotten step by step", async || purges.steps().len() > before + 10).await;
+    kill_for_good(&lanes, &plans, plan).await;
+    lanes.plan.plans_are_away.store(false, Ordering::Relaxed);
+    is_taken_over(&lanes, plan, job).await;
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_that_opens_a_plan_comes_after_the_result_that_the_ledger_has() {
     for on_unknown in [OnUnknown::Confirm, OnUnknown::Rerun] {
         let lanes = open().await;

@@ -1,6 +1,5 @@
 //! What the upkeep has asked the ledger to forget.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 /// What was purged, and from which age on, in milliseconds.
 #[derive(Default)]
 pub struct Purges {
-    noted: Mutex<BTreeSet<(&'static str, u64)>>,
+    steps: Mutex<Vec<(&'static str, u64)>>,
     /// Each step of a purge says that there may be more.
     pub are_full: AtomicBool,
 }
@@ -16,7 +15,7 @@ pub struct Purges {
 impl Purges {
     /// This is to be purged from that age on; the age.
     pub fn note(&self, what: &'static str, age_ms: u64) -> u64 {
-        self.noted.lock().insert((what, age_ms));
+        self.steps.lock().push((what, age_ms));
         age_ms
     }
 
@@ -34,6 +33,14 @@ impl Purges {
 
     /// Each once, in the order of the names.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        self.noted.lock().iter().copied().collect()
+        let mut all = self.steps();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Each step, in their order.
+    pub fn steps(&self) -> Vec<(&'static str, u64)> {
+        self.steps.lock().clone()
     }
 }

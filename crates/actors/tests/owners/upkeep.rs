@@ -81,12 +81,17 @@ async fn a_purge_of_many_steps_keeps_its_age_when_the_clock_jumps_forward_betwee
     until("jobs are purged", async || has_begun(("jobs", KEPT_MS[0]))).await;
     until("plans are purged", async || has_begun(("plans", KEPT_MS[0]))).await;
     lanes.plan.ahead_ms.store(600_000, Ordering::Relaxed);
+    let before = purges.steps().len();
     // The clock is known to a few milliseconds.
     let is_kept = |what: &str, kept_ms: u64| {
         purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + 590_000)
     };
     until("the jobs count as younger", async || is_kept("jobs", KEPT_MS[0])).await;
     until("the plans count as younger", async || is_kept("plans", KEPT_MS[0])).await;
+    for what in ["jobs", "plans"] {
+        let as_before = purges.steps()[before..].iter().filter(|step| **step == (what, KEPT_MS[0])).count();
+        assert!(as_before <= 1, "{what}: only the step that was under way is by the time before");
+    }
     purges.are_full.store(false, Ordering::SeqCst);
     until("the sessions count as younger", async || is_kept("sessions", KEPT_MS[0] + 3 * DAY_MS)).await;
     plans.stop().await;
