@@ -121,7 +121,10 @@ impl Upkeep {
         Ok(next)
     }
 
+    /// Deletes what is old enough, step by step, of each kind for as long as lies between two purges: meanwhile nothing else of
+    /// the upkeep is done. Sessions come once no job is left.
     async fn purge(&self) -> ledger::Result<()> {
+        let until = Instant::now() + self.purge_every;
         while self.lifetime.is_serving() {
             let begun = Instant::now();
             // Looked at in each step: the clock may step forward between two of them.
@@ -130,14 +133,19 @@ impl Upkeep {
             if self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
                 break;
             }
+            if Instant::now() >= until {
+                return Ok(());
+            }
             // Half of the time is for others.
             tokio::time::sleep(begun.elapsed()).await;
         }
+        let until = Instant::now() + self.purge_every;
         while self.lifetime.is_serving() {
             let begun = Instant::now();
             self.clock.look(&self.ledger).await?;
             let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
-            if self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
+            let purged = self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await?;
+            if purged < u64::from(PURGE_STEP_ROWS) || Instant::now() >= until {
                 break;
             }
             tokio::time::sleep(begun.elapsed()).await;

@@ -63,6 +63,8 @@ pub struct Plan {
     pub loads: AtomicUsize,
     /// Looks for overdue signers.
     pub looks: AtomicUsize,
+    /// Looks for idle sessions.
+    pub idle_looks: AtomicUsize,
     /// Notes of the bus in use are never answered, and how many were asked for.
     pub bus_notes_stall: AtomicBool,
     pub stalled: AtomicUsize,
@@ -438,6 +440,7 @@ impl Sessions for Flaky {
         after: Option<&SessionId>,
         limit: u32,
     ) -> Result<(Vec<SessionId>, Option<SessionId>)> {
+        self.plan.idle_looks.fetch_add(1, Ordering::SeqCst);
         self.real.idle_sessions(ahead_ms, after, limit).await
     }
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {

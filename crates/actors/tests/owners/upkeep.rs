@@ -1,4 +1,4 @@
-//! What the upkeep of an instance purges, and from which age on.
+//! What the upkeep of an instance purges, from which age on, and what it does meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -72,28 +72,42 @@ async fn finished_jobs_closed_sessions_and_ended_plans_are_purged_each_at_its_ow
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purge_of_many_steps_keeps_its_age_when_the_clock_jumps_forward_between_two_of_them() {
+    const JUMP_MS: u64 = 600_000;
     let kept = Duration::from_millis(KEPT_MS[0]);
-    let lanes = open_with(|config| (config.purge_every, config.retention) = (OFTEN, kept)).await;
-    lanes.plan.purges.are_full.store(true, Ordering::SeqCst);
-    let plans = start_with(&lanes, |config| (config.purge_every, config.retention) = (OFTEN, kept));
+    // A purge takes as long, and has many steps.
+    let second = Duration::from_secs(1);
+    let lanes = open_with(|config| (config.purge_every, config.retention) = (second, kept)).await;
     let purges = &lanes.plan.purges;
-    let has_begun = |step| purges.all().contains(&step);
-    until("jobs are purged", async || has_begun(("jobs", KEPT_MS[0]))).await;
-    until("plans are purged", async || has_begun(("plans", KEPT_MS[0]))).await;
-    lanes.plan.ahead_ms.store(600_000, Ordering::Relaxed);
-    let before = purges.steps().len();
+    purges.are_full.store(true, Ordering::SeqCst);
     // The clock is known to a few milliseconds.
     let is_kept = |what: &str, kept_ms: u64| {
-        purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + 590_000)
+        purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + JUMP_MS - 10_000)
     };
-    until("the jobs count as younger", async || is_kept("jobs", KEPT_MS[0])).await;
-    until("the plans count as younger", async || is_kept("plans", KEPT_MS[0])).await;
-    for what in ["jobs", "plans"] {
-        let as_before = purges.steps()[before..].iter().filter(|step| **step == (what, KEPT_MS[0])).count();
-        assert!(as_before <= 1, "{what}: only the step that was under way is by the time before");
-    }
+    let jumps = async |what: &'static str, ahead_ms: u64| {
+        let as_before = || purges.steps().iter().filter(|step| **step == (what, KEPT_MS[0])).count();
+        until("a purge has begun", async || as_before() > 0).await;
+        lanes.plan.ahead_ms.store(ahead_ms, Ordering::Relaxed);
+        let steps = as_before();
+        until("the rows count as younger", async || is_kept(what, KEPT_MS[0])).await;
+        assert!(as_before() <= steps + 1, "{what}: no step but the one that was under way");
+    };
+    jumps("jobs", JUMP_MS).await;
+    let plans = start_with(&lanes, |config| (config.purge_every, config.retention) = (OFTEN, kept));
+    jumps("plans", 2 * JUMP_MS).await;
     purges.are_full.store(false, Ordering::SeqCst);
     until("the sessions count as younger", async || is_kept("sessions", KEPT_MS[0] + 3 * DAY_MS)).await;
     plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_sessions_are_looked_for_while_more_jobs_are_to_be_forgotten_than_a_purge_has_time_for() {
+    let lanes = open_with(|config| config.purge_every = OFTEN).await;
+    let (purges, idle_looks) = (&lanes.plan.purges, &lanes.plan.idle_looks);
+    let before = purges.steps().len();
+    purges.are_full.store(true, Ordering::SeqCst);
+    until("old jobs are forgotten step by step", async || purges.steps().len() > before + 10).await;
+    let before = idle_looks.load(Ordering::SeqCst);
+    until("idle sessions are looked for", async || idle_looks.load(Ordering::SeqCst) > before + 1).await;
     lanes.jobs.stop().await;
 }
