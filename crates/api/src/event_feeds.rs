@@ -69,7 +69,16 @@ impl EventFeeds {
         if out.receiver_count() > 0 {
             return false;
         }
-        feeds.retain(|feed| feed.out.upgrade().is_some_and(|other| !other.same_channel(out)));
+        take_out(&mut feeds, out);
         true
     }
+
+    /// Forgets a feed whose task ends, also where streams follow it, and with it the incarnation that it was of.
+    pub fn forget(&self, out: &Sender<Bytes>) {
+        take_out(&mut self.0.lock(), out);
+    }
+}
+
+fn take_out(feeds: &mut Vec<Feed>, out: &Sender<Bytes>) {
+    feeds.retain(|feed| feed.out.upgrade().is_some_and(|other| !other.same_channel(out)));
 }

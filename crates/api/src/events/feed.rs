@@ -61,6 +61,13 @@ struct Feed {
     out: Sender<Bytes>,
 }
 
+impl Drop for Feed {
+    /// However it ends: what it leaves behind would keep all of an incarnation that is over.
+    fn drop(&mut self) {
+        self.state.event_feeds.forget(&self.out);
+    }
+}
+
 /// The incarnation is over, or no stream follows the feed.
 struct Over;
 

@@ -92,6 +92,27 @@ async fn streams_of_the_same_kinds_share_a_feed_until_the_last_one_leaves() {
 }
 
 #[actix_web::test]
+async fn a_feed_keeps_nothing_of_an_incarnation_that_is_over() {
+    let (dir, later) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let request = TestRequest::get().insert_header(LOCAL).uri("/v1/events");
+    let stream = call_service(&service, request.to_request()).await;
+    assert_eq!(stream.status(), StatusCode::OK);
+    let over = state.incarnation();
+    state.reincarnate(services(&later).await.incarnation);
+    over.jobs.end_at_once();
+    let known = Arc::downgrade(&over);
+    drop(over);
+    let is_gone = async {
+        while known.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_gone).await.expect("nothing has it any more");
+}
+
+#[actix_web::test]
 async fn the_cluster_is_shown_also_while_its_leases_cannot_be_counted() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::open()).await;
