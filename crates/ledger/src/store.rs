@@ -29,6 +29,7 @@ mod transfers;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use sqlx::pool::PoolConnection;
 use tokio::runtime;
 
 use crate::detached::{self, Effect};
@@ -472,13 +473,20 @@ async fn on_postgres<T>(
         session.close_on_drop();
         return Err(failed(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
     };
-    answer.map_err(|source| {
+    if answer.as_ref().is_err_and(failure::is_lost) {
         // What the session does is not known; and one that was opened while the server was read-only may stay so.
-        if failure::is_lost(&source) {
-            session.close_on_drop();
-        }
-        failed(source)
-    })
+        session.close_on_drop();
+    } else {
+        give_back(session, limit);
+    }
+    answer.map_err(failed)
+}
+
+/// Gives a connection back that is in order. Its pool asks it for a last answer, and waits for that: behind a host that died since
+/// then as long as the system tries to reach it, a quarter of an hour. Where that takes too long the connection is closed, and the
+/// pool has room for another one.
+fn give_back<D: sqlx::Database>(mut connection: PoolConnection<D>, limit: Duration) {
+    tokio::spawn(tokio::time::timeout(limit, connection.return_to_pool()));
 }
 
 /// SQLite ends a read that has not come to its end in time: its connection would be taken for as long as it goes on.
@@ -559,5 +567,22 @@ impl Ledger for Store {
             Pools::Postgres(pools) => pools.close().await,
             Pools::Sqlite(pools) => pools.close().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::sqlite::SqlitePoolOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_does_not_answer_when_it_is_given_back_makes_room_for_another() {
+        let options = SqlitePoolOptions::new().max_connections(1).acquire_timeout(Duration::from_secs(20));
+        // As behind a host that died.
+        let options = options.after_release(|_, _| Box::pin(std::future::pending()));
+        let pool = options.connect_lazy("sqlite::memory:").unwrap();
+        give_back(pool.acquire().await.unwrap(), Duration::from_millis(10));
+        assert!(pool.acquire().await.is_ok());
     }
 }
