@@ -515,7 +515,7 @@ impl Ledger for Store {
         }
         if let (Pools::Postgres(pools), true) = (&self.pools, self.outage.lacks_connection()) {
             // Whether there is one for a write. What is read below may go by one that is open.
-            pools.connect().await.inspect_err(|error| self.outage.write_failed(error))?;
+            pools.connect(self.call_timeout).await.inspect_err(|error| self.outage.write_failed(error))?;
             self.outage.wrote();
         }
         let durability_warnings = match self.database() {

@@ -152,10 +152,14 @@ impl Pools {
         }
     }
 
-    /// Opens a connection beside the others, and closes it.
-    pub(super) async fn connect(&self) -> Result<()> {
-        let connection = PgConnection::connect_with(&self.requests.connect_options()).await;
-        connection.map_err(read_failed)?.close().await.map_err(read_failed)
+    /// Opens a connection beside the others, and closes it, within this time.
+    pub(super) async fn connect(&self, limit: Duration) -> Result<()> {
+        let connect = async {
+            let connection = PgConnection::connect_with(&self.requests.connect_options()).await?;
+            connection.close().await
+        };
+        let late = |_| Error::unavailable(sqlx::Error::PoolTimedOut);
+        tokio::time::timeout(limit, connect).await.map_err(late)?.map_err(read_failed)
     }
 
     pub(super) fn in_use(&self) -> u32 {

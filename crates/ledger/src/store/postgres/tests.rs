@@ -168,3 +168,15 @@ fn the_driver_takes_each_parameter_that_is_called_known() {
     let none = PgConnectOptions::from_str("postgres://u@h/f").unwrap();
     assert_eq!(format!("{unknown:?}"), format!("{none:?}"), "what is unknown changes nothing");
 }
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_waited_for_until_the_limit_alone() {
+    // The system accepts the connection, and nobody reads from it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://u@{}/f?sslmode=disable", listener.local_addr().unwrap());
+    let pool = || PgPoolOptions::new().connect_lazy_with(connect_options(&url).unwrap());
+    let pools = Pools { requests: pool(), by_keys: pool(), vital: pool(), looks: pool() };
+    let looked = pools.connect(Duration::from_millis(50));
+    let looked = tokio::time::timeout(Duration::from_secs(20), looked).await.expect("it has a limit");
+    assert!(looked.is_err_and(|error| error.is_retryable()));
+}
