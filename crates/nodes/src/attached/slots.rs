@@ -249,12 +249,19 @@ impl AttachedNode {
 
     /// The socket was closed before this attempt was sent.
     pub(super) fn too_late(&mut self, slot: Slot) {
-        self.called_off.remove(&slot);
         self.came_to_nothing(
             slot,
             Revoked::Undeliverable,
             "the node's socket was closed before the attempt was sent",
         );
+        self.is_not_sent(slot);
+    }
+
+    /// An attempt that came to nothing never gets to the node. If it was called off, its slot is waited for.
+    pub(super) fn is_not_sent(&mut self, slot: Slot) {
+        if self.called_off.remove(&slot) {
+            self.out.push(Effect::SlotFreed(slot));
+        }
     }
 
     /// This attempt was to have a slot that was not passed on to it.

@@ -433,7 +433,7 @@ fn dispatches_that_are_held_back_are_refused_when_the_bus_does_not_answer() {
     assert_eq!(rig.apply(wanted([own(5)])), Vec::<String>::new());
     rig.apply(wanted([FromLane::Cancel(slot(5))]));
     let effects = rig.apply(answered(Err(away()), Some(&[1])));
-    assert_eq!(effects, ["undeliverable 5", "note used 1", "refresh [] Some([1])"]);
+    assert_eq!(effects, ["undeliverable 5", "slot freed 5", "note used 1", "refresh [] Some([1])"]);
     assert_eq!(rig.node.called_off, HashSet::new());
 }
 

@@ -89,7 +89,7 @@ fn dispatches_that_are_held_back_are_refused_when_the_node_leaves() {
     assert_eq!(rig.apply(wanted([own(5), own(6)])), Vec::<String>::new());
     rig.apply(wanted([FromLane::Cancel(slot(6))]));
     let effects: Vec<_> = rig.node.leave().iter().map(name).collect();
-    assert_eq!(effects, ["undeliverable 5", "undeliverable 6"]);
+    assert_eq!(effects, ["undeliverable 5", "undeliverable 6", "slot freed 6"]);
     assert_eq!(rig.node.called_off, HashSet::new());
     let late = answered(Ok(Written::Done(Version::new(2))), Some(&[1]));
     assert_eq!(rig.apply(late), Vec::<String>::new(), "once");
