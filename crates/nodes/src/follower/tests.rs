@@ -25,6 +25,8 @@ struct Shelf {
     link: watch::Sender<Link>,
     answers: watch::Sender<bool>,
     is_broken: AtomicBool,
+    /// The next look for who shows itself is a defect.
+    do_looks_panic: AtomicBool,
     /// Nodes whose records cannot be read though all else can.
     unreadable: Mutex<HashSet<NodeId>>,
     /// Other instances are on another bus.
@@ -50,6 +52,7 @@ impl Shelf {
             link: watch::Sender::new(Link::Up { since: Instant::now().into_std() }),
             answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
+            do_looks_panic: AtomicBool::new(false),
             unreadable: Mutex::default(),
             is_apart: AtomicBool::new(false),
             loading: tokio::sync::Mutex::default(),
@@ -116,6 +119,7 @@ impl Source for Shelf {
     }
 
     async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>> {
+        assert!(!self.do_looks_panic.swap(false, SeqCst), "made on purpose");
         self.check()?;
         let shown = self.shown.lock();
         Ok(instances.iter().filter(|instance| shown.contains(*instance)).cloned().collect())
@@ -243,6 +247,19 @@ async fn it_listens_before_it_loads() {
     drop(loading);
     follower.loaded().await;
     within(SOON, || registry.get(&node("m")).is_some() && registry.get(&node("n")).is_none()).await;
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_interrupts_it_for_a_moment_after_which_all_is_read_again() {
+    let shelf = Shelf::new([far("n")]);
+    let (registry, follower) = following(&shelf).await;
+    shelf.do_looks_panic.store(true, SeqCst);
+    within(SECOND * 2, || !shelf.do_looks_panic.load(SeqCst)).await;
+    shelf.keep(far("m"));
+    within(SECOND * 2, || registry.get(&node("m")).is_some()).await;
+    shelf.update(&far("n").at(1, 2).used(3));
+    within(SOON, || used(&registry, "n") == Some(3)).await;
     follower.stop().await;
 }
 
