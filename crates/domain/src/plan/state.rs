@@ -92,7 +92,7 @@ pub struct PlanState {
     /// What people want of it.
     pub intent: Intent,
     /// Its owner has changed while tasks ran or waited for their turn, or a task of it was retried alone: no further task starts
-    /// until somebody resumes the plan.
+    /// until somebody resumes the plan. Over once no task waits for that.
     pub is_halted: bool,
     /// It ran over its time: no further task starts.
     pub is_over_time: bool,
@@ -465,6 +465,17 @@ impl TaskState {
     pub const fn was_begun(&self) -> bool {
         self.run > 1 || self.run_at.is_some()
     }
+
+    /// Whether the task waits for a person where the plan is halted, or will: it had no turn yet, or is paused.
+    #[must_use]
+    pub fn waits_while_halted(&self) -> bool {
+        match self.status {
+            TaskStatus::Pending => !self.was_begun() || self.intent == Intent::Pause,
+            TaskStatus::Running => self.intent == Intent::Pause,
+            TaskStatus::Paused => true,
+            _ => false,
+        }
+    }
 }
 
 impl PlanState {
@@ -494,14 +505,9 @@ impl PlanState {
         let mut wants_attention = false;
         let mut may_go_on = false;
         for task in &self.tasks {
-            let waits = match task.status {
-                TaskStatus::Paused => true,
-                TaskStatus::Pending => !task.was_begun(),
-                _ => false,
-            };
             succeeded |= task.status == TaskStatus::Succeeded;
             is_over &= task.status.is_over();
-            wants_attention |= task.status.wants_attention() || (self.is_halted && waits);
+            wants_attention |= task.status.wants_attention();
             may_go_on |= matches!(task.status, TaskStatus::Running | TaskStatus::Pending);
         }
         if is_over {
@@ -510,7 +516,7 @@ impl PlanState {
         if self.started_at.is_none() {
             return PlanStatus::Created;
         }
-        if wants_attention || self.is_over_time {
+        if wants_attention || self.is_halted || self.is_over_time {
             return PlanStatus::Attention;
         }
         if self.intent == Intent::Pause || !may_go_on { PlanStatus::Paused } else { PlanStatus::Running }

@@ -559,6 +559,10 @@ impl StepBuilder {
         self.end_over_time();
         // A task that has nothing left to do makes room for another one.
         while self.begin_ready(new_job) {}
+        if self.next.is_halted && !self.next.tasks.iter().any(|task| task.waits_while_halted()) {
+            self.next.is_halted = false;
+            self.writes.plan = true;
+        }
     }
 
     /// Whether a task ended at its beginning.

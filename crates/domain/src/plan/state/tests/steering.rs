@@ -472,7 +472,7 @@ fn a_plan_whose_owner_has_changed_wants_attention_as_long_as_a_task_waits_for_it
         assert_eq!(rig.state.status(), PlanStatus::Attention);
         rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: Resolution::NotDone });
         rig.retry(0, |_| {}).unwrap();
-        assert_eq!((rig.begun(), rig.state.status()), (vec![(0, 0)], status), "{tasks} tasks");
+        assert_eq!(rig.state.status(), status, "{tasks} tasks");
     }
 }
 
