@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
 use testkit::servers::Postgres;
 
 use crate::{patient, until};
@@ -142,6 +143,19 @@ async fn a_full_disk_under_the_file_refuses_writes_loses_nothing_and_heals() {
     let disk = SmallDisk::mount(48 << 20);
     let instance = Setup::in_mode("worker-queue").unwrap().dir(disk.path()).start().await.unwrap();
     fills_and_heals(&disk, &instance).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_on_a_full_disk_ends_as_where_the_ledger_is_away_and_one_with_room_serves() {
+    let disk = SmallDisk::mount(32 << 20);
+    let setup = || Setup::in_mode("worker-queue").unwrap().dir(disk.path());
+    let mut instance = setup().start().await.unwrap();
+    assert_eq!(instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap().code(), Some(0));
+    disk.fill();
+    let ended = setup().run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    disk.clear();
+    let _instance = setup().start().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,7 +45,10 @@ impl FileLock {
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        written.map_err(|source| file_error(&beside, source))?;
+        // The lock is had also where the disk is full.
+        if let Err(error) = written {
+            tracing::debug!(%error, path = %beside.display(), "the pid could not be written into the lock");
+        }
         Ok(Self { _file: file })
     }
 }
@@ -88,6 +91,15 @@ fn lock_path(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pid_that_cannot_be_written_keeps_nobody_from_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        // As on a full disk.
+        std::os::unix::fs::symlink("/dev/full", lock_path(&path)).unwrap();
+        FileLock::take(&path).unwrap();
+    }
 
     #[test]
     fn a_file_that_others_may_have_by_another_name_is_refused() {

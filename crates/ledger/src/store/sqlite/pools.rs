@@ -79,6 +79,9 @@ type FileId = (u64, u64);
 
 impl Pools {
     /// Opens the file, and creates it if need be.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] also where another process has it locked for [`Options::connect_timeout_ms`], or its disk is full.
     pub(super) async fn open(path: PathBuf, options: &Options) -> Result<Self> {
         let call_timeout = Duration::from_millis(options.call_timeout_ms);
         let connections_opened = Arc::<AtomicU64>::default();
@@ -106,16 +109,22 @@ impl Pools {
             .auto_vacuum(SqliteAutoVacuum::None)
             .busy_timeout(call_timeout)
             .disable_statement_logging();
+        // Another process may have it locked for a while; and the first connection reads the log that a process has left which was
+        // killed, however long that takes. The pools wait no longer than a call may take.
+        let patience = Duration::from_millis(options.connect_timeout_ms);
+        let first = connect.clone().busy_timeout(patience);
+        let first = SqliteConnection::connect_with(&first).await.map_err(read_failed)?;
         let writer = pool(1)
             .after_release(|connection, _| Box::pin(is_out_of_transactions(connection)))
             .connect_with(connect.clone())
             .await
-            .map_err(Error::refused)?;
+            .map_err(read_failed)?;
+        first.close().await.map_err(read_failed)?;
         let id = file_id(&path).map_err(|source| file_error(&path, source))?;
         // A later connection is to find the file, and makes none.
         let connect = connect.create_if_missing(false);
         writer.set_connect_options(connect.clone());
-        let spare = pool(1).connect_with(connect.clone()).await.map_err(Error::refused)?;
+        let spare = pool(1).connect_with(connect.clone()).await.map_err(read_failed)?;
         let connect = connect.read_only(true);
         let by_keys = (options.connections_max / 2).max(1);
         let [readers, by_keys, vital] = [(options.connections_max - by_keys).max(1), by_keys, VITAL_READERS]

@@ -125,6 +125,29 @@ async fn a_copy_has_its_name_only_when_it_is_whole() {
     crate::open(&options("copy")).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_start_waits_for_a_file_that_another_process_has_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let patient =
+        Options { connect_timeout_ms: 20_000, call_timeout_ms: 1_000, ..options(&folder, "ledger.db") };
+    let hasty = Options { connect_timeout_ms: 100, ..patient.clone() };
+    let connect =
+        SqliteConnectOptions::new().filename(folder.path().join("ledger.db")).create_if_missing(true);
+    let mut other = SqliteConnection::connect_with(&connect).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let Err(busy) = reach(&hasty, &[runtime::Handle::current()], Migrate::Auto).await else {
+        panic!("another process has it")
+    };
+    assert!(matches!(busy, Error::Unavailable { .. }), "{busy:?}");
+    // Longer than a call may take.
+    let has_it = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    };
+    let (ledger, ()) = tokio::join!(opened_by(&patient), has_it);
+    assert_eq!(ledger.check().await.unwrap().unwritable, None);
+}
+
 /// Looks, and answers the identity of the open file, which has lost its name, with its raised position.
 async fn gone(ledger: &Store, known: &Identity) -> Identity {
     let found = ledger.witness(Some(known)).await.unwrap();
