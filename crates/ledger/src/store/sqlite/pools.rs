@@ -27,6 +27,9 @@ use crate::{Error, Options, Result};
 
 /// Connections for reads of instances' leases: one that takes long keeps no other waiting.
 const VITAL_READERS: u32 = 2;
+/// SQLite's log begins anew once all of it is in the file and nobody reads it any more. One that has grown longer by then, as while
+/// the file is copied, is cut to so many bytes.
+pub(super) const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Steps of a statement between two looks whether its time has passed.
 const STEPS_BETWEEN_LOOKS: i32 = 1_000;
 
@@ -107,6 +110,7 @@ impl Pools {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .auto_vacuum(SqliteAutoVacuum::None)
+            .pragma("journal_size_limit", LOG_BYTES_MAX.to_string())
             .busy_timeout(call_timeout)
             .disable_statement_logging();
         // Another process may have it locked for a while; and the first connection reads the log that a process has left which was

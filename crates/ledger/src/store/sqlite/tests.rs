@@ -10,8 +10,9 @@ use domain::session::{Ordering, Spec};
 use domain::{InstanceId, Resource, SequenceName, SessionId, SignerId};
 use tokio::task::JoinSet;
 
-use super::super::{Pools, on_sqlite};
+use super::super::{PROBE, Pools, on_sqlite};
 use super::*;
+use crate::unwritable::PROBE_NAME;
 use crate::{
     Acquisition, Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason,
     Renewal, Renewed, Sessions as _, Unwritable, Witness,
@@ -67,6 +68,20 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
     ledger.register(&large).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_log_that_has_grown_long_is_cut_when_it_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    let length = || std::fs::metadata(folder.path().join("ledger.db-wal")).unwrap().len();
+    let long = ledger.ask(&PROBE).bind(PROBE_NAME).bind(pools::LOG_BYTES_MAX as i64);
+    ledger.touch(Way::Writes, long).await.unwrap();
+    assert!(length() > pools::LOG_BYTES_MAX);
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    assert!(length() <= pools::LOG_BYTES_MAX);
 }
 
 #[tokio::test]
