@@ -164,7 +164,11 @@ impl Plans for Store {
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
         let before = filter.before.unwrap_or(PlanId::from_u128(u128::MAX));
         let status = filter.status.map(PlanStatus::as_str);
-        let asks_for = |mark: &str| mark == "tenant" && filter.tenant.is_some();
+        let asks_for = |mark: &str| match mark {
+            "status" => status.is_some(),
+            "tenant" => filter.tenant.is_some(),
+            other => unreachable!("no list has a mark {other}"),
+        };
         let ask = self
             .ask(&LIST)
             .reworded(|text| narrowed(text, asks_for))

@@ -193,6 +193,23 @@ async fn sqlite_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
     }
 }
 
+#[tokio::test]
+async fn sqlite_finds_plans_of_one_status_and_entries_of_the_audit_by_their_indexes() {
+    let b = Bench::sqlite().await;
+    let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
+    let (plans, audit) =
+        (include_str!("../../sql/both/plan_list.sql"), include_str!("../../sql/sqlite/audit_list.sql"));
+    for (statement, mark, index) in [
+        (plans, "status", "plan_status"),
+        (audit, "principal", "audit_principal"),
+        (audit, "subject", "audit_subject"),
+    ] {
+        let plan =
+            explained_by_sqlite(&mut asks, &with_mark(statement, mark), "'x', 'x', 'x', 1, 2, 3").await;
+        assert!(plan.contains(index), "one {mark} is not found by {index}:\n{plan}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
     let b = Bench::postgres().await;
