@@ -20,7 +20,7 @@ use domain::signer::{
     Acquired, Answer, BATCH_OPERATIONS, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure,
     Moment, Note, Refusal, SignerState, Ticket,
 };
-use domain::{Mode, Nonce, Resource, SignerId};
+use domain::{Mode, Nonce, Resource, SignerId, Token};
 use ledger::{Fate, KeyScope, Link};
 use metrics::{Counter, Histogram};
 use tokio::sync::OwnedSemaphorePermit;
@@ -226,7 +226,8 @@ impl SignerActor {
             }
             Effect::ReadFacts { round, keys, nonces, reads_holes } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
-                let read = async move { inner.read_facts(&signer, &keys, nonces, reads_holes).await };
+                let token = self.held.as_ref().map(HeldLease::token);
+                let read = async move { inner.read_facts(&signer, token, &keys, nonces, reads_holes).await };
                 self.call(context, read, move |actor, result, context| {
                     actor.tell(context, |state, moment| state.facts_read(round, result, moment));
                 });
@@ -429,10 +430,11 @@ fn failure(error: &ledger::Error) -> LedgerFailure {
 }
 
 impl Inner {
-    /// Reads what a round must know: in three statements at most, however many commands there are.
+    /// Reads what a round must know under the lease of this token: in four statements at most, however many commands.
     async fn read_facts(
         &self,
         signer: &SignerId,
+        token: Option<Token>,
         keys: &[KeyScope],
         mut nonces: Vec<Nonce>,
         reads_holes: bool,
@@ -446,13 +448,15 @@ impl Inner {
             nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
         }
         if nonces.is_empty() {
-            return Ok(FactsRead { kept, rows: Vec::new(), holes });
+            return Ok(FactsRead { kept, rows: Vec::new(), holes, is_owned: true });
         }
         nonces.sort_unstable();
         nonces.dedup();
         let sent = Instant::now();
         let read = self.ledger.rows(signer, &nonces).await?;
-        Ok(FactsRead { kept, rows: self.clock.with_left(read.value, read.at, sent), holes })
+        let rows = self.clock.with_left(read.value, read.at, sent);
+        let is_owned = kept.is_empty() || self.has_lease(&Resource::signer(signer), token).await?;
+        Ok(FactsRead { kept, rows, holes, is_owned })
     }
 }
 

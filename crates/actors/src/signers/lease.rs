@@ -135,6 +135,14 @@ impl Inner {
         Ok((acquired, sent))
     }
 
+    /// Whether this instance has the lease under this token, by the ledger.
+    pub(super) async fn has_lease(&self, resource: &Resource, token: Option<Token>) -> ledger::Result<bool> {
+        let lease = self.ledger.lease(resource).await?;
+        Ok(lease.is_some_and(|lease| {
+            lease.owner.as_ref() == Some(&self.config.owner) && Some(lease.token) == token
+        }))
+    }
+
     /// Ends a lease that this instance has without anybody here knowing its token, such as one whose acquire was never
     /// answered. Only to be called by the signer's actor, while it has no lease.
     pub(super) async fn reclaim(&self, resource: &Resource) {

@@ -13,6 +13,7 @@ mod membership;
 mod plans;
 mod purges;
 mod recovery;
+mod repetitions;
 mod session_reads;
 mod sessions;
 mod upkeep;
@@ -364,16 +365,6 @@ async fn a_signer_that_recovers_answers_nothing_that_was_granted_before(mode: Mo
     shop.plan.recovery.is_on.store(false, Ordering::SeqCst);
     let confirmed = shop.grants(1, Some("k")).await.unwrap();
     assert_eq!(confirmed.grants[0].hold, before.grants[0].hold);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeated_request_in_basic_mode_gets_no_hold_from_before_the_confirmation_that_it_crosses() {
-    let shop = Shop::open(Mode::Basic).await;
-    shop.grants(1, Some("k")).await.unwrap();
-    shop.plan.recovery.is_on.store(true, Ordering::SeqCst);
-    shop.plan.recovery.ends_after_rows.store(true, Ordering::SeqCst);
-    let crossing = shop.grants(1, Some("k")).await;
-    assert!(matches!(crossing, Err(Refusal::Recovering)), "{crossing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,6 +21,9 @@ pub struct FactsRead {
     pub rows: Vec<ReadRow>,
     /// The lowest holes, and whether these are all; as asked for.
     pub holes: Option<(Vec<Hole>, bool)>,
+    /// Whether the lease was still this owner's by the ledger once the rows were read. That is asked only where
+    /// requests were answered before: they are answered again without a commit, whose fence would tell.
+    pub is_owned: bool,
 }
 
 /// The same, for looking up.

@@ -352,7 +352,10 @@ impl<R: Caller> SignerState<R> {
             return effects;
         }
         match result {
-            Ok(_) if !self.is_current(moment) => self.lose_trust(Trust::Reload),
+            // A recovery of the ledger, and a confirmation, end a lease that lasts by this process's own clock.
+            Ok(FactsRead { is_owned, .. }) if !is_owned || !self.is_current(moment) => {
+                self.lose_trust(Trust::Reload);
+            }
             Ok(read) => {
                 if let Some(Preparing { step: Step::ReadingFacts { asked }, commands, .. }) =
                     self.preparing.take()

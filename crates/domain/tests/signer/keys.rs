@@ -4,7 +4,7 @@ use domain::Mode;
 use domain::nonce::Outcome;
 use domain::signer::{Answer, Command, Grants, Refusal};
 
-use crate::world::{Call, Fate, World, grant, keyed_by, settle, shared_keys, stale};
+use crate::world::{Call, Fate, Owner, World, grant, keyed_by, settle, shared_keys, stale};
 
 fn granted(world: &World, number: usize) -> &Grants {
     match &world.outcomes[&number] {
@@ -210,6 +210,19 @@ fn a_signer_that_recovers_answers_nothing_that_was_granted_before() {
         world.settle_down();
         assert_eq!(numbers(&world, confirmed), [0]);
     }
+}
+
+#[test]
+fn nothing_is_repeated_under_a_lease_that_a_recovery_has_ended_unheard() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(keyed_by("a", 1, "k"));
+    world.serve();
+    // By the owner's own clock its lease lasts.
+    (world.owner, world.token) = (Owner::Nobody, world.token + 1);
+    world.is_recovering = true;
+    let again = world.ask(keyed_by("a", 1, "k"));
+    world.settle_down();
+    assert_eq!(world.outcomes[&again], Err(Refusal::Recovering));
 }
 
 #[test]

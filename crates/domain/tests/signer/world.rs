@@ -527,7 +527,9 @@ impl World {
                 let at = Timestamp::from_micros(self.micros);
                 let read_row = |row: &Row| ReadRow { row: row.clone(), left_ms: row.held_until.ms_since(at) };
                 let rows = nonces.iter().filter_map(|nonce| self.rows.get(nonce).map(read_row)).collect();
-                let read = FactsRead { kept, rows, holes: reads_holes.then(|| self.holes()) };
+                let has_lease = self.owner == Owner::Me && self.my_token == Some(Token::new(self.token));
+                let is_owned = kept.is_empty() || has_lease;
+                let read = FactsRead { kept, rows, holes: reads_holes.then(|| self.holes()), is_owned };
                 self.state.facts_read(round, failure.map_or(Ok(read), Err), &self.moment())
             }
             Call::Overdue { round, from, max } => {
