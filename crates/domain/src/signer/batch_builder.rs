@@ -35,6 +35,8 @@ pub(super) enum Decision<R> {
     Added,
     /// It is answered.
     Answered(R, Result<Answer, Refusal>),
+    /// It is answered with what its last try has written unheard.
+    Found(R, Grants),
     /// It is refused. An earlier try may have been written all the same.
     Refused(QueuedCommand<R>, Refusal),
     /// It waits until a batch is committed that writes the nonce, key or policy that it speaks of.
@@ -253,7 +255,7 @@ impl<R> BatchBuilder<R> {
         if let Some(lost) = queued.lost.take()
             && let Some(grants) = grounds.facts.still_live(&lost, grounds.now)
         {
-            return Decision::Answered(queued.ticket.caller, Ok(Answer::Granted(grants)));
+            return Decision::Found(queued.ticket.caller, grants);
         }
         let is_shared = grounds.allocator.policy().shared_keys;
         let key = request.key.as_ref().map(|key| (key, key.scopes(grounds.signer, is_shared)));

@@ -44,7 +44,7 @@ fn an_unknown_commit_is_followed_by_a_new_acquire_and_found_by_its_hold_ids() {
         assert!(matches!(world.calls[..], [Call::Acquire]));
         world.settle_down();
         assert_eq!(granted(&world, number), [0, 1, 2], "{fate:?}");
-        assert_eq!(world.granted.len(), 3, "granted once");
+        assert_eq!((world.granted.len(), world.counted), (3, 3), "granted once, and counted");
         assert!(world.token > token);
     }
 }

@@ -110,6 +110,8 @@ pub struct World {
     keys: HashMap<KeyScope, KeptKey>,
     /// Every hold ever committed.
     pub granted: Vec<(Nonce, HoldId)>,
+    /// As many nonces were granted, as the metric counts them.
+    pub counted: usize,
     pub commands: Vec<(Command, Rc<Cell<bool>>)>,
     /// What the last change of the policy was answered with.
     policy_answered: Option<Policy>,
@@ -166,6 +168,7 @@ impl World {
             is_recovering: false,
             keys: HashMap::new(),
             granted: Vec::new(),
+            counted: 0,
             commands: Vec::new(),
             policy_answered: None,
             locked: HashMap::new(),
@@ -395,6 +398,7 @@ impl World {
                     self.wake_at = Some(self.wake_at.map_or(at, |set| set.min(at)));
                 }
                 Effect::Note(Note::Diverged { op }) => panic!("{op}: a row was not as its owner knew it"),
+                Effect::Note(Note::Granted(nonces)) => self.counted += nonces,
                 Effect::Note(_) => {}
                 Effect::Stop => {
                     // What a round reads that was given up is nobody's loss.

@@ -13,7 +13,7 @@ use crate::limits::{BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, ROUND_COMMANDS_MAX, 
 use crate::mode::Mode;
 use crate::nonce::{Change, Status};
 use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
-use crate::signer::command::{Caller, Command, QueuedCommand, RequestKey};
+use crate::signer::command::{Answer, Caller, Command, QueuedCommand, RequestKey};
 use crate::signer::effect::{Effect, Effects, Moment, Note};
 use crate::signer::facts::{Facts, Round};
 use crate::time::Timestamp;
@@ -278,6 +278,10 @@ impl<R: Caller> SignerState<R> {
             match builder.decide(&mut grounds, queued) {
                 Decision::Added => {}
                 Decision::Answered(caller, answer) => effects.push(Effect::Reply(caller, answer)),
+                Decision::Found(caller, grants) => {
+                    effects.push(Effect::Note(Note::Granted(grants.grants.len())));
+                    effects.push(Effect::Reply(caller, Ok(Answer::Granted(grants))));
+                }
                 Decision::Refused(queued, refusal) => refuse(queued, refusal, effects),
                 Decision::Deferred(queued) => deferred.push(queued),
             }
