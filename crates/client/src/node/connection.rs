@@ -33,7 +33,7 @@ pub(super) enum Received {
 /// An open connection.
 pub(super) struct Connection {
     socket: Socket,
-    waiting: VecDeque<NodeFrame>,
+    outbox: Outbox,
     batch: bool,
     /// How many heartbeats were queued, without those that took another's place, and how many were answered.
     beats: u64,
@@ -42,11 +42,19 @@ pub(super) struct Connection {
     behind_drain: Option<u64>,
 }
 
+/// Frames that wait to be sent. Results wait behind all others, which are short: on a slow line an `ack` or a heartbeat behind
+/// them would come too late, and the scheduler would give the attempt to another node.
+#[derive(Debug, Default)]
+struct Outbox {
+    others: VecDeque<NodeFrame>,
+    results: VecDeque<NodeFrame>,
+}
+
 impl Connection {
     /// Connects. `batch` says whether frames may share a message.
     pub(super) async fn open(dialer: &Dialer, base: &Url, batch: bool) -> Result<Self> {
         let socket = dialer.open(base, &["v1", "nodes", "ws"], &[]).await?;
-        Ok(Self { socket, waiting: VecDeque::new(), batch, beats: 0, answers: 0, behind_drain: None })
+        Ok(Self { socket, outbox: Outbox::default(), batch, beats: 0, answers: 0, behind_drain: None })
     }
 
     /// The base URL that it leads to.
@@ -64,21 +72,18 @@ impl Connection {
         self.socket.closed(why)
     }
 
-    /// Queues a frame, behind those that wait.
+    /// Queues a frame: a result behind all that wait, any other frame behind those that are no results.
     pub(super) fn send(&mut self, frame: NodeFrame) {
-        if let NodeFrame::Result(result) = &frame {
-            let same = |it: &AttemptProgress| it.job == result.job && it.attempt == result.attempt;
-            self.waiting.retain(|frame| !matches!(frame, NodeFrame::Progress(it) if same(it)));
-        }
-        self.waiting.push_back(frame);
+        self.outbox.push(frame);
     }
 
     /// Queues a heartbeat in place of one that still waits: a heartbeat must list what the frames before it began.
     pub(super) fn beat(&mut self, heartbeat: Heartbeat) {
-        let waited = self.waiting.len();
-        self.waiting.retain(|frame| !matches!(frame, NodeFrame::Heartbeat(_)));
-        self.beats += u64::from(self.waiting.len() == waited);
-        self.waiting.push_back(NodeFrame::Heartbeat(heartbeat));
+        let waiting = &mut self.outbox.others;
+        let waited = waiting.len();
+        waiting.retain(|frame| !matches!(frame, NodeFrame::Heartbeat(_)));
+        self.beats += u64::from(waiting.len() == waited);
+        waiting.push_back(NodeFrame::Heartbeat(heartbeat));
     }
 
     /// Queues a heartbeat behind a `drain`: its answer says that the scheduler has heard of that, and dispatches nothing any
@@ -101,25 +106,25 @@ impl Connection {
     /// Queues a report of an attempt's progress, in place of an earlier one that still waits.
     pub(super) fn progress(&mut self, progress: AttemptProgress) {
         let same = |it: &AttemptProgress| it.job == progress.job && it.attempt == progress.attempt;
-        let older = self.waiting.iter_mut().find_map(|frame| match frame {
+        let older = self.outbox.others.iter_mut().find_map(|frame| match frame {
             NodeFrame::Progress(it) if same(it) => Some(it),
             _ => None,
         });
         match older {
             Some(older) => *older = progress,
-            None => self.waiting.push_back(NodeFrame::Progress(progress)),
+            None => self.outbox.push(NodeFrame::Progress(progress)),
         }
     }
 
     /// Whether too many frames wait because the other side does not read.
     pub(super) fn is_stuck(&self) -> bool {
-        self.waiting.len() > WAITING_FRAMES_MAX
+        self.outbox.len() > WAITING_FRAMES_MAX
     }
 
     /// Sends what waits, as far as the other side takes it, and answers what is received next. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Received> {
-        let (waiting, batch) = (&mut self.waiting, self.batch);
-        Ok(match self.socket.next(|| pack(waiting, batch)).await? {
+        let (outbox, batch) = (&mut self.outbox, self.batch);
+        Ok(match self.socket.next(|| pack(outbox, batch)).await? {
             socket::Received::Text(text) => match Message::read(&text) {
                 Ok(message) => Received::Frames(message.into_frames()),
                 Err(error) => Received::Unreadable(error.to_string()),
@@ -132,16 +137,36 @@ impl Connection {
 
     /// Sends what waits and closes with this code, for at most a second.
     pub(super) async fn close(mut self, code: u16, reason: &'static str) {
-        let (waiting, batch) = (&mut self.waiting, self.batch);
-        self.socket.close(|| pack(waiting, batch), code, reason).await;
+        let (outbox, batch) = (&mut self.outbox, self.batch);
+        self.socket.close(|| pack(outbox, batch), code, reason).await;
+    }
+}
+
+impl Outbox {
+    fn push(&mut self, frame: NodeFrame) {
+        if let NodeFrame::Result(result) = &frame {
+            let same = |it: &AttemptProgress| it.job == result.job && it.attempt == result.attempt;
+            self.others.retain(|frame| !matches!(frame, NodeFrame::Progress(it) if same(it)));
+            self.results.push_back(frame);
+        } else {
+            self.others.push_back(frame);
+        }
+    }
+
+    fn pop(&mut self) -> Option<NodeFrame> {
+        self.others.pop_front().or_else(|| self.results.pop_front())
+    }
+
+    fn len(&self) -> usize {
+        self.others.len() + self.results.len()
     }
 }
 
 /// The next message, of one frame or as many as may share one; `None` when nothing waits.
-fn pack(waiting: &mut VecDeque<NodeFrame>, batch: bool) -> Option<Utf8Bytes> {
+fn pack(outbox: &mut Outbox, batch: bool) -> Option<Utf8Bytes> {
     let mut frames = Vec::new();
     let mut bytes = 0;
-    while let Some(frame) = waiting.pop_front() {
+    while let Some(frame) = outbox.pop() {
         let text = Message::One(frame).to_text();
         bytes += text.len();
         frames.push(text);
@@ -158,7 +183,8 @@ fn pack(waiting: &mut VecDeque<NodeFrame>, batch: bool) -> Option<Utf8Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use wire::worker::{AttemptRef, Nothing};
+    use wire::Json;
+    use wire::worker::{AttemptOutcome, AttemptRef, AttemptResult, Nothing};
 
     use super::*;
 
@@ -166,11 +192,16 @@ mod tests {
         Message::read(text).unwrap().into_frames()
     }
 
+    fn outbox(frames: impl IntoIterator<Item = NodeFrame>) -> Outbox {
+        let mut outbox = Outbox::default();
+        frames.into_iter().for_each(|frame| outbox.push(frame));
+        outbox
+    }
+
     #[test]
     fn frames_share_messages_only_where_that_was_agreed() {
-        let many = MESSAGE_FRAMES_MAX + 1;
-        let waiting: VecDeque<_> = std::iter::repeat_n(NodeFrame::Ready(Nothing {}), many).collect();
-        let (mut single, mut several) = (waiting.clone(), waiting);
+        let many = || outbox(std::iter::repeat_n(NodeFrame::Ready(Nothing {}), MESSAGE_FRAMES_MAX + 1));
+        let (mut single, mut several) = (many(), many());
         assert_eq!(pack(&mut single, false).as_deref(), Some(r#"{"type":"ready"}"#));
         assert_eq!(frames(&pack(&mut several, true).unwrap()).len(), MESSAGE_FRAMES_MAX);
         assert_eq!(pack(&mut several, true).as_deref(), Some(r#"{"type":"ready"}"#));
@@ -180,9 +211,23 @@ mod tests {
     #[test]
     fn a_message_ends_with_the_frame_that_makes_it_large() {
         let ack = |bytes: usize| NodeFrame::Ack(AttemptRef { job: "x".repeat(bytes), attempt: 1 });
-        let mut waiting = VecDeque::from([ack(10), ack(PACK_BYTES_MAX), ack(10)]);
+        let mut waiting = outbox([ack(10), ack(PACK_BYTES_MAX), ack(10)]);
         let first = pack(&mut waiting, true).unwrap();
         assert!(first.starts_with('[') && first.len() > PACK_BYTES_MAX);
         assert_eq!(waiting.len(), 1);
+    }
+
+    #[test]
+    fn results_wait_behind_what_the_scheduler_must_hear_in_time() {
+        let ack = |job: &str| NodeFrame::Ack(AttemptRef { job: job.to_owned(), attempt: 1 });
+        let result = |job: &str| {
+            let (job, outcome) = (job.to_owned(), AttemptOutcome::Done(Json::null()));
+            NodeFrame::Result(AttemptResult { job, attempt: 1, outcome, traceparent: None })
+        };
+        let beat = NodeFrame::Heartbeat(Heartbeat { load: None, running: Vec::new() });
+        let mut waiting = outbox([ack("a"), result("a"), result("b"), ack("c"), beat.clone(), result("c")]);
+        assert_eq!(waiting.len(), 6);
+        let sent = frames(&pack(&mut waiting, true).unwrap());
+        assert_eq!(sent, [ack("a"), ack("c"), beat, result("a"), result("b"), result("c")]);
     }
 }
