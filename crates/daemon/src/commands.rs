@@ -66,14 +66,51 @@ fn page(paged: Paged) -> Page {
     Page { limit: paged.limit, cursor: paged.cursor }
 }
 
-/// Runs a command's calls on this thread.
+/// Runs a command's calls on this thread. What the command has left behind ends with it: nothing is waited for.
 ///
 /// # Errors
 /// The command's own.
 pub fn run(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?
-        .block_on(command)
+        .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
+    let ended = runtime.block_on(command);
+    // The system's look-up of a host's name cannot be cut off, and may take a minute.
+    runtime.shutdown_background();
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Longer than anything takes that is right.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_command_that_is_over_waits_for_no_call_of_the_system() {
+        let (let_go, waits) = mpsc::channel::<()>();
+        let (tell, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let command = async move {
+                let (begins, has_begun) = oneshot::channel();
+                // As the look-up of a name is made.
+                tokio::task::spawn_blocking(move || {
+                    let _ = begins.send(());
+                    let _ = waits.recv();
+                });
+                has_begun.await.expect("it begins");
+                Ok(())
+            };
+            let _ = tell.send(run(command).is_ok());
+        });
+        assert_eq!(ended.recv_timeout(PATIENCE), Ok(true));
+        drop(let_go);
+    }
 }
