@@ -263,14 +263,17 @@ impl Tasks<'_> {
         self.steer(id, "cancel", reason).await
     }
 
-    /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 1.
+    /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 1. Name the job: without it a repetition
+    /// could be about a later attempt, so that the call ends as soon as an answer was lost.
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition. [`crate::Error::Lost`] where the
     /// library's own repetition after a lost answer is refused so. `tenant_locked` where the stage is done, and another task has
     /// the tenant's lock, which the stage's task has lost.
     pub async fn resolve(&self, id: &str, stage: &str, resolution: &StageResolveRequest) -> Result<Task> {
-        self.0.change(&["v1", "tasks", id, "stages", stage, "resolve"], resolution).await
+        let path = ["v1", "tasks", id, "stages", stage, "resolve"];
+        let call = Call::new(Method::POST, &path, Some(resolution));
+        Ok(self.0.call(&Call { once: resolution.job.is_none(), ..call }).await?.body)
     }
 
     /// Runs a task again, and returns it with its new run; for a dry run, as it would be. Under one `key` (1 to 128 visible

@@ -213,3 +213,15 @@ async fn an_answer_that_is_no_event_stream_ends_what_follows_a_plan_or_a_job() {
     assert!(matches!(of_job, Error::Unexpected { status: 200, .. }), "{of_job}");
     assert_eq!(asked(&server), ["GET /v1/plans/p/events", "GET /v1/jobs/j/events"]);
 }
+
+#[tokio::test]
+async fn a_resolution_that_may_have_been_made_is_repeated_only_if_it_names_the_job() {
+    for (job, times) in [(None, 1), (Some("j"), 2)] {
+        let server = StandIn::playing(vec![Act::HangUp, task()]).await;
+        let (outcome, job) = (StageOutcome::NotDone, job.map(str::to_owned));
+        let resolution = StageResolveRequest { outcome, context: None, job, reason: "r".to_owned() };
+        let resolved = client(&[&server]).tasks().resolve("k", "s", &resolution).await;
+        assert_eq!(server.heard().len(), times, "the stage may have a later attempt by now");
+        assert_eq!(resolved.is_ok(), times == 2, "{resolved:?}");
+    }
+}
