@@ -1,8 +1,9 @@
 //! `fencepost session …`: opens, lists, shows and closes sessions.
 
-use client::SessionQuery;
 use client::wire::List;
 use client::wire::sessions::{ListedSession, Session as Shown, SessionRequest};
+use client::{Client, SessionQuery};
+use serde::Serialize;
 
 use super::look::Look;
 use super::{confirm, connect, job, once, page, shown};
@@ -48,19 +49,37 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             confirm::ask_at_terminal(yes, || {
                 format!("A closed session takes no more jobs. Close {}?", sessions.join(", "))
             })?;
-            let close = async |id: &str| {
-                client.sessions().close(id).await?;
-                client.sessions().get(id).await
-            };
-            let people = |session: &Shown| {
-                format!(
-                    "session {} is closed; {} of its jobs have not ended\n",
-                    session.id,
-                    unfinished(session)
-                )
-            };
-            job::each(&sessions, &remote, close, people).await
+            job::each(&sessions, &remote, async |id| close(&client, id).await, closed).await
         }
+    }
+}
+
+/// A session that was closed.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Closed {
+    /// As it is now.
+    Seen(Box<Shown>),
+    /// It could not be looked at any more.
+    Unseen { id: String },
+}
+
+/// Closes a session, and looks at it. It is closed, whether it can be looked at or not.
+async fn close(client: &Client, id: &str) -> client::Result<Closed> {
+    client.sessions().close(id).await?;
+    Ok(match client.sessions().get(id).await {
+        Ok(session) => Closed::Seen(Box::new(session)),
+        Err(_) => Closed::Unseen { id: id.to_owned() },
+    })
+}
+
+fn closed(session: &Closed) -> String {
+    match session {
+        Closed::Seen(session) => {
+            let jobs = unfinished(session);
+            format!("session {} is closed; {jobs} of its jobs have not ended\n", session.id)
+        }
+        Closed::Unseen { id } => format!("session {id} is closed\n"),
     }
 }
 

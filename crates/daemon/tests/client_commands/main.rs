@@ -7,3 +7,4 @@ mod many_jobs;
 mod plans;
 mod pools;
 mod process;
+mod sessions;
