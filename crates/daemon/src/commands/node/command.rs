@@ -23,6 +23,11 @@ use super::group::Group;
 
 /// How many bytes of a command's standard error are kept, counted from the end.
 const STDERR_BYTES_MAX: usize = 4 << 10;
+/// For so long it is tried to start a command. A node that failed each attempt at once, since its program is away or the system
+/// has no process left, would take all jobs that wait and use their attempts up.
+const START_MAX: Duration = Duration::from_secs(10);
+/// The delay between two such tries.
+const START_PAUSE: Duration = Duration::from_secs(1);
 /// After SIGTERM a group has this long until SIGKILL. Shorter than what a worker gives its handlers.
 const KILL_AFTER: Duration = Duration::from_secs(2);
 /// For so long a command's output is read after its end, where something keeps it open.
@@ -71,8 +76,7 @@ impl Command {
     /// # Errors
     /// [`Failure`]: it could not be started, was stopped, printed too much, or failed by its exit status.
     pub async fn run(&self, job: Job) -> Result<Json, Failure> {
-        let mut group = Group::spawn(&mut self.prepared(&job), self.descriptors)
-            .map_err(|error| Failure::passing(format!("{:?} cannot be started: {error}", self.program())))?;
+        let mut group = self.started(&job).await?;
         let child = group.child();
         let stdin = child.stdin.take().expect("it is a pipe");
         let stdout = child.stdout.take().expect("it is a pipe");
@@ -94,6 +98,24 @@ impl Command {
         let (status, ended_for) =
             seen.map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
         judge(status, &printed, ended_for)
+    }
+
+    /// Starts it, within [`START_MAX`], unless the attempt is told to stop before.
+    async fn started(&self, job: &Job) -> Result<Group, Failure> {
+        let begun = Instant::now();
+        loop {
+            let why = match Group::spawn(&mut self.prepared(job), self.descriptors) {
+                Ok(group) => return Ok(group),
+                Err(error) => format!("{:?} cannot be started: {error}", self.program()),
+            };
+            if begun.elapsed() >= START_MAX {
+                return Err(Failure::passing(why));
+            }
+            tokio::select! {
+                why = job.stop.requested() => return Err(Failure::passing(why.to_string())),
+                () = sleep(START_PAUSE) => {}
+            }
+        }
     }
 
     fn prepared(&self, job: &Job) -> tokio::process::Command {

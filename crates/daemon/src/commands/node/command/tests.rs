@@ -128,8 +128,28 @@ async fn a_failure_has_the_last_of_what_was_said() {
     let failure = run(shell(script), "null").await.unwrap_err();
     assert!(failure.message.ends_with("xxxthe end"), "{}", failure.message);
     assert!(failure.message.len() <= STDERR_BYTES_MAX + 20, "{}", failure.message.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_cannot_be_started_fails_in_the_end() {
     let failure = run(command(&["/no/such/program"]), "null").await.unwrap_err();
     assert!(failure.retryable && failure.message.contains("cannot be started"), "{failure:?}");
+    let (job, stopper) = job("null");
+    stopper.stop(Why::CalledOff);
+    let failure = command(&["/no/such/program"]).run(job).await.unwrap_err();
+    assert_eq!(failure, Failure::passing("the attempt was cancelled"));
+}
+
+#[tokio::test]
+async fn a_program_that_is_away_for_a_moment_costs_no_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("bin");
+    let program = folder.join("cat");
+    let running = tokio::spawn(run(command(&[program.to_str().unwrap()]), "7"));
+    // It is tried for the first time.
+    tokio::task::yield_now().await;
+    std::os::unix::fs::symlink("/bin", &folder).unwrap();
+    assert_eq!(running.await.unwrap().unwrap(), "7");
 }
 
 #[tokio::test]
