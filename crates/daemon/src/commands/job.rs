@@ -74,7 +74,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 let accepted = answer
                     .map_err(|error| once::failure(remote.json, error, "The job may be retried", &key))?;
                 shown::answer(remote.json, &accepted, |accepted: &JobAccepted| format!("{}\n", accepted.id));
-                Ok(())
+                once::written(&key)
             }
             _ => {
                 let Filter { dead, outcome, session, tenant, pool, kind } = filter;
@@ -85,7 +85,9 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 let answer = connect(&remote)?.jobs().retry_many(&which, Some(&key)).await;
                 let answer = answer
                     .map_err(|error| once::failure(remote.json, error, "The jobs may be retried", &key))?;
-                retried(&answer, remote.json)
+                let done = retried(&answer, remote.json);
+                once::written(&key)?;
+                done
             }
         },
         Job::Dismiss { jobs, dry_run, remote } => {

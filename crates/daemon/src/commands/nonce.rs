@@ -32,6 +32,7 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                     }),
                 )
             });
+            once::written(&key)?;
         }
         Nonce::Settle { signer, nonce, hold, outcome, tx_hash, remote } => {
             let settlement = Settlement { nonce, hold, outcome, tx_hash };

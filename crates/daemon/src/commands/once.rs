@@ -16,6 +16,17 @@ pub fn option(key: &str) -> String {
     format!("--key {key}")
 }
 
+/// How a command goes on that has printed what was done under this key.
+///
+/// # Errors
+/// It could not be written; the failure names the option with which the same command prints it.
+pub fn written(key: &str) -> Result<(), Failure> {
+    shown::all_written().map_err(|Failure { exit, message }| {
+        let message = format!("{message}\n  To see it, run the same command with {}", option(key));
+        Failure { exit, message }
+    })
+}
+
 /// Why a command failed that asked for something under this key; `may_be` says what may be done.
 pub fn failure(as_json: bool, error: Error, may_be: &str, key: &str) -> Failure {
     shown::failure(as_json, explained(error, may_be, &option(key)))

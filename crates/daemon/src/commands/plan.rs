@@ -34,6 +34,7 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let plan =
                 answer.map_err(|error| once::failure(remote.json, error, "The plan may be created", &key))?;
             shown::answer(remote.json, &plan, |plan| format!("{}\n", plan.id));
+            once::written(&key)?;
         }
         Plan::Start(change) => {
             self::change(change, async |plans, id, why| plans.start(id, why).await).await?

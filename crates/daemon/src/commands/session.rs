@@ -24,7 +24,7 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             let opened =
                 answer.map_err(|error| once::failure(remote.json, error, "The session may be open", &key))?;
             shown::answer(remote.json, &opened, |opened| format!("{}\n", opened.id));
-            Ok(())
+            once::written(&key)
         }
         Session::List { open, closed, paged, shown } => {
             let client = connect(&shown.remote)?;

@@ -38,7 +38,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     })?;
     if !wait {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
-        return Ok(());
+        return key.as_deref().map_or(Ok(()), once::written);
     }
     // An interrupted wait leaves the job as it is, so its id is printed first.
     shown::note(&format!("job {} is accepted\n", accepted.id));
