@@ -49,11 +49,13 @@ impl Upkeep {
     /// Runs as long as the instance serves.
     pub(super) fn start(self) {
         let this = Arc::new(self);
+        let purger = Arc::clone(&this);
         tokio::spawn(again_after_panics("the upkeep of jobs", move || Arc::clone(&this).run()));
+        // A purge may be long, and nothing else waits for it.
+        tokio::spawn(again_after_panics("the purge of jobs", move || Arc::clone(&purger).run_purges()));
     }
 
     async fn run(self: Arc<Self>) {
-        let mut purge_at = Instant::now() + jittered(self.purge_every);
         // The start has looked, and may have failed.
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_AGAIN);
         let mut idle_after = None;
@@ -72,19 +74,24 @@ impl Upkeep {
                     break;
                 }
             }
-            let now = Instant::now();
-            if now >= purge_at {
-                purge_at = now + jittered(self.purge_every);
-                if let Err(error) = self.purge().await {
-                    tracing::debug!(%error, "finished jobs could not be purged");
-                }
-            }
-            if now >= partitions_at {
+            if Instant::now() >= partitions_at {
                 let made = self.ledger.make_job_partitions().await;
                 partitions_at = Instant::now() + jittered(partitions_after(&made));
                 if let Err(error) = made {
                     ledger::log_failure!(error, "the partitions of the coming days could not be created yet");
                 }
+            }
+        }
+    }
+
+    async fn run_purges(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(jittered(self.purge_every)).await;
+            if !self.lifetime.is_serving() {
+                return;
+            }
+            if let Err(error) = self.purge().await {
+                tracing::debug!(%error, "finished jobs could not be purged");
             }
         }
     }
@@ -121,10 +128,8 @@ impl Upkeep {
         Ok(next)
     }
 
-    /// Deletes what is old enough, step by step, of each kind for as long as lies between two purges: meanwhile nothing else of
-    /// the upkeep is done. Sessions come once no job is left.
+    /// Deletes what is old enough, step by step. Sessions come once no job is left.
     async fn purge(&self) -> ledger::Result<()> {
-        let until = Instant::now() + self.purge_every;
         while self.lifetime.is_serving() {
             let begun = Instant::now();
             // Looked at in each step: the clock may step forward between two of them.
@@ -133,19 +138,14 @@ impl Upkeep {
             if self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
                 break;
             }
-            if Instant::now() >= until {
-                return Ok(());
-            }
             // Half of the time is for others.
             tokio::time::sleep(begun.elapsed()).await;
         }
-        let until = Instant::now() + self.purge_every;
         while self.lifetime.is_serving() {
             let begun = Instant::now();
             self.clock.look(&self.ledger).await?;
             let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
-            let purged = self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await?;
-            if purged < u64::from(PURGE_STEP_ROWS) || Instant::now() >= until {
+            if self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
                 break;
             }
             tokio::time::sleep(begun.elapsed()).await;
