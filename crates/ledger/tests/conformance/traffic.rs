@@ -42,10 +42,13 @@ struct Tally {
     lost: AtomicU64,
     /// Rows of commits among them whose outcome is unknown, per signer.
     unheard: [AtomicU64; SIGNERS],
+    /// How often each owner has begun anew.
+    incarnations: [AtomicU64; OWNERS],
 }
 
 struct Owner {
     ledger: Handle,
+    number: usize,
     me: InstanceId,
     rng: StdRng,
     life: Option<Token>,
@@ -53,8 +56,8 @@ struct Owner {
     tally: Arc<Tally>,
 }
 
-fn name(n: usize) -> InstanceId {
-    owner(&format!("o-{n}"))
+fn name(number: usize, incarnation: u64) -> InstanceId {
+    owner(&format!("o-{number}-{incarnation}"))
 }
 
 fn resource(which: usize) -> Resource {
@@ -124,11 +127,26 @@ impl Owner {
 
     async fn shows_that_it_lives(&mut self) {
         let lease_ms = self.rng.random_range(1..60);
-        self.life = self.asks(&Resource::instance(&self.me), lease_ms).await;
+        let life = Resource::instance(&self.me);
+        self.life = self.asks(&life, lease_ms).await;
+        if self.life.is_none()
+            && let Some(Some(lease)) = self.heard(self.ledger.lease(&life).await)
+            && lease.owner.as_ref() != Some(&self.me)
+        {
+            // It was found dead, and never has this lease again.
+            let before = self.tally.incarnations[self.number].fetch_add(1, Ordering::Relaxed);
+            (self.me, self.tokens) = (name(self.number, before + 1), [None; SIGNERS]);
+        }
+    }
+
+    /// Some owner, as it is called now.
+    fn somebody(&mut self) -> InstanceId {
+        let number = self.rng.random_range(0..OWNERS);
+        name(number, self.tally.incarnations[number].load(Ordering::Relaxed))
     }
 
     async fn takes_over(&mut self, which: usize) {
-        let dead = name(self.rng.random_range(0..OWNERS));
+        let dead = self.somebody();
         let taken = self.heard(self.ledger.take_over(&resource(which), &self.me, &dead, 20).await).flatten();
         if taken.is_some() {
             count(&self.tally.taken_over);
@@ -137,7 +155,7 @@ impl Owner {
     }
 
     async fn takes_a_life(&mut self) {
-        let dead = name(self.rng.random_range(0..OWNERS));
+        let dead = self.somebody();
         let life = Resource::instance(&dead);
         if dead == self.me {
             return;
@@ -145,7 +163,7 @@ impl Owner {
         let taken = self.heard(self.ledger.take_over(&life, &self.me, &dead, 5).await);
         if let Some((token, _)) = taken.flatten() {
             count(&self.tally.lives_taken);
-            // Its owner never shows itself again, whether it is given back or not.
+            // Its owner begins anew, whether it is given back or not.
             self.heard(self.ledger.release(&life, &self.me, token).await);
         }
     }
@@ -229,7 +247,8 @@ pub async fn trains_takeovers_and_renewals_get_on_with_each_other(b: Bench) {
     for n in 0..OWNERS {
         let owner = Owner {
             ledger: handles[n % INSTANCES].clone(),
-            me: name(n),
+            number: n,
+            me: name(n, 0),
             rng: StdRng::seed_from_u64(seed.wrapping_add(n as u64)),
             life: None,
             tokens: [None; SIGNERS],
