@@ -267,6 +267,7 @@ impl AttachedNode {
     /// This attempt was to have a slot that was not passed on to it.
     pub(super) fn not_passed(&mut self, slot: Slot) {
         self.came_to_nothing(slot, Revoked::Undeliverable, "its slot could not be passed on");
+        self.is_not_sent(slot);
     }
 
     /// What has its slot goes to the node. Where the bus did not say, the slots are freed with the next refresh.

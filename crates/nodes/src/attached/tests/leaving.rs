@@ -81,6 +81,20 @@ fn dispatches_on_their_way_to_a_node_that_leaves_are_told_to_be_undeliverable() 
 }
 
 #[test]
+fn what_is_called_off_on_its_way_to_a_node_that_leaves_has_no_slot_once_it_came_to_nothing() {
+    let mut rig = Rig::busy(&[1]);
+    assert_eq!(rig.apply(wanted([own(2)])), ["send slots [2]"]);
+    rig.frames([result(1)]);
+    let effects = rig.apply(committed(1, true, Some(3)));
+    assert_eq!(effects, ["committed 1", "slot freed 1", "pass [1] to [3]"]);
+    rig.apply(wanted([FromLane::Cancel(slot(2)), FromLane::Cancel(slot(3))]));
+    assert!(rig.node.leave().is_empty(), "they are answered first");
+    assert_eq!(rig.apply(sent([2], Ok(vec![true]))), ["undeliverable 2", "slot freed 2"]);
+    let passed = Event::Passed { passed: Ok(vec![true]), over: slots(&[1]), dispatches: vec![dispatch(3)] };
+    assert_eq!(rig.apply(passed), ["undeliverable 3", "slot freed 3"]);
+}
+
+#[test]
 fn dispatches_that_are_held_back_are_refused_when_the_node_leaves() {
     let mut rig = Rig::registered(&[]);
     rig.after(AUTHORITY);
