@@ -466,7 +466,8 @@ fn the_history_has_every_decision_that_changes_what_the_plan_starts() {
 #[test]
 fn a_plan_whose_owner_has_changed_wants_attention_as_long_as_a_task_waits_for_it() {
     for (tasks, status) in [(1, PlanStatus::Running), (2, PlanStatus::Attention)] {
-        let mut rig = Rig::new(tasks, 1, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+        let mut rig =
+            Rig::new(tasks, 1, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
         rig.must(Command::Start);
         rig.must(Command::TakenOver);
         assert_eq!(rig.state.status(), PlanStatus::Attention);
