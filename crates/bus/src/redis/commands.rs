@@ -1,6 +1,7 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ impl Connection {
 pub(super) struct Commands {
     /// `None` while there is none: callers are then refused at once, and only the task tries.
     connection: RwLock<Option<Connection>>,
+    /// Counts the connections.
+    made: AtomicU64,
     /// A command failed in a way that the connection may be to blame for.
     suspected: Notify,
     /// What the server said that it is, the first time that it was reached.
@@ -104,6 +107,13 @@ impl Commands {
 
     pub(super) fn set(&self, connection: Connection) {
         *self.connection.write() = Some(connection);
+        self.made.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Which connection to a single server this is, the first, the second and so on: with each its name may lead to another server.
+    /// Always the same of a Cluster, which says itself where a key is.
+    pub(super) fn generation(&self) -> u64 {
+        if self.is_cluster() { 0 } else { self.made.load(Ordering::Acquire) }
     }
 
     pub(super) fn drop_connection(&self) {
@@ -434,6 +444,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         pause: Pause::default(),
         awaited: None,
         remade: Instant::now(),
+        is_unheard: false,
         probes: 0,
         is_trial_told: false,
         elsewhere: Told::default(),
@@ -450,6 +461,8 @@ struct Keeper {
     /// The first echo that was not heard yet: when it was sent, and which listening connection was to hear it.
     awaited: Option<(Duration, u64)>,
     remade: Instant,
+    /// An echo did not come back although commands are answered: those who hear may be connected to another server by now.
+    is_unheard: bool,
     probes: u32,
     /// Whether the log has said so of the trial that the link is on.
     is_trial_told: bool,
@@ -486,6 +499,10 @@ impl Keeper {
                     tracing::info!(%trial, "the bus is on trial");
                 }
                 self.pause = Pause::default();
+                // The name of a single server leads both to the same one, if they are connected anew.
+                if std::mem::take(&mut self.is_unheard) {
+                    self.remake().await;
+                }
                 let probed = jittered(Duration::from_millis(PROBE_MS));
                 tokio::select! {
                     () = tokio::time::sleep(probed) => {}
@@ -541,6 +558,7 @@ impl Keeper {
                 tracing::warn!("the probe published to Redis did not come back; reconnecting the listener");
                 listener.condemn(generation);
                 self.awaited = None;
+                self.is_unheard = true;
             }
         }
         let (now, generation) = (listener.clock(), listener.generation());

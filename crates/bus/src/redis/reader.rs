@@ -1,4 +1,5 @@
-//! The connection on which an owner waits for what comes into its inbox, made again when it is lost, by one task.
+//! The connection on which an owner waits for what comes into its inbox, made again when it is lost, by one task; and when
+//! commands go by another connection to a single server, since that may lead to another server, to which the others send.
 //!
 //! Anything but an answer costs the connection, since entries may have been given out in an answer that never came;
 //! on the next one, what was given out and not settled is read first. So a loss gives entries out twice, and skips
@@ -36,6 +37,14 @@ pub(super) struct Reader {
     pub(super) batches: mpsc::Sender<Vec<Entry>>,
 }
 
+/// Why reading on one connection has ended, where nothing failed.
+enum Over {
+    /// The inbox is closed, or nobody wants what is read.
+    Inbox,
+    /// Commands go by another connection than when this one was made.
+    Connection,
+}
+
 /// What is asked for next.
 #[derive(Clone, Copy)]
 enum Look {
@@ -55,7 +64,8 @@ impl Reader {
         loop {
             let began = Instant::now();
             match self.read_on(&mut told).await {
-                Ok(()) => return,
+                Ok(Over::Inbox) => return,
+                Ok(Over::Connection) => tracing::debug!("the inbox is read where commands go now"),
                 Err(error) if error.is_retryable() => tracing::debug!(%error, "the inbox cannot be read"),
                 Err(error) if told.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
                 Err(error) => tracing::debug!(%error, "the inbox still cannot be read"),
@@ -69,13 +79,17 @@ impl Reader {
     }
 
     /// Reads on one connection, until that fails.
-    async fn read_on(&self, told: &mut Told) -> Result<()> {
+    async fn read_on(&self, told: &mut Told) -> Result<Over> {
+        let generation = self.shared.commands.generation();
         let limit = self.shared.limit + Duration::from_millis(INBOX_BLOCK_MS);
         let connection = commands::connect_apart(&self.shared, limit).await?;
         let mut look = Look::GivenOut(BEGINNING);
         let mut look_for_idle = self.next_look_for_idle();
         let mut was_gone = false;
         loop {
+            if self.shared.commands.generation() != generation {
+                return Ok(Over::Connection);
+            }
             let answer = match tokio::time::timeout(limit, self.ask(&connection, look)).await {
                 Ok(answer) => answer,
                 Err(_) => return Err(failure::timed_out(Effect::Reads)),
@@ -88,7 +102,7 @@ impl Reader {
                     was_gone = true;
                     if !make(&self.shared, &self.owner).await? {
                         tracing::warn!("this instance's inbox was closed by another");
-                        return Ok(());
+                        return Ok(Over::Inbox);
                     }
                     look = Look::GivenOut(BEGINNING);
                     continue;
@@ -102,7 +116,7 @@ impl Reader {
             let found = places.into_iter().filter_map(Found::entry).collect();
             let entries = open_entries(&self.shared, &self.owner, found).await;
             if !entries.is_empty() && self.batches.send(entries).await.is_err() {
-                return Ok(());
+                return Ok(Over::Inbox);
             }
             was_gone = false;
             look = match (look, next) {

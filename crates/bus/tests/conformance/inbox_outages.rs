@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bus::limits::INBOX_UNUSED_MS;
 use bus::{Delivery, Handle, Inbox};
+use testkit::proxy::Proxy;
 use testkit::servers::{Redis, RedisCluster};
 
 use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, open, options};
 use crate::inboxes::{next_batch, number, send_numbers};
-use crate::outages::with_a_server;
+use crate::outages::{address_of, with_a_server};
 
 /// Sends this number until it was sent: an inbox that was lost is opened again by its reader.
 async fn send_at_last(bus: &Handle, n: usize) {
@@ -130,6 +131,24 @@ async fn a_reader_that_is_cut_off_reads_on() {
     assert_eq!(bus.inbox_len(&id("a-1")).await.unwrap(), 0, "and settled");
     let pending = server.command(&["XPENDING", "t:{instance:a-1}:inbox", "scheduler"]).unwrap();
     assert_eq!(pending.lines().next(), Some("0"), "acknowledged as well as deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_is_read_at_the_server_to_which_the_name_of_a_full_one_leads() {
+    let (full, larger) = blocking(|| (Arc::new(Redis::start().unwrap()), Redis::start().unwrap())).await;
+    let name = Proxy::start(address_of(&full)).await.unwrap();
+    let bus = open(&options(&format!("redis://{}", name.address()), "t:")).await.unwrap();
+    let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
+    send_at_last(&bus, 0).await;
+    all_are_seen(&bus, &mut inbox, [0]).await;
+    name.lead_to(address_of(&larger));
+    let filled = full.clone();
+    // It still lets inboxes be read, and nothing is sent there any more.
+    blocking(move || filled.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap()).await;
+    link_is(&bus, false).await;
+    link_is(&bus, true).await;
+    send_at_last(&bus, 1).await;
+    all_are_seen(&bus, &mut inbox, [1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -180,7 +180,7 @@ async fn a_changed_password_is_named_until_it_is_changed_back() {
     assert!(bus.failure().is_none());
 }
 
-fn address_of(server: &Redis) -> SocketAddr {
+pub fn address_of(server: &Redis) -> SocketAddr {
     server.url().strip_prefix("redis://").unwrap().trim_end_matches('/').parse().unwrap()
 }
 
@@ -208,4 +208,24 @@ async fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to() {
         heard.is_ok_and(|event| event == Some(message("after")))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_go_to_the_server_at_which_the_listener_is_connected_anew() {
+    let (first, second) = blocking(|| (Arc::new(Redis::start().unwrap()), Redis::start().unwrap())).await;
+    let name = Proxy::start(address_of(&first)).await.unwrap();
+    let bus = open(&options(&format!("redis://{}", name.address()), "t:")).await.unwrap();
+    // Both take what is written.
+    name.lead_to(address_of(&second));
+    let cutting = first.clone();
+    blocking(move || cutting.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).unwrap()).await;
+    let second = Arc::new(second);
+    eventually("commands go there, too", async || {
+        let _ = bus.announce(&presence("a-1"), LONG).await;
+        let asked = second.clone();
+        let there = blocking(move || asked.command(&["EXISTS", "t:schedulers:presence:a-1"]).unwrap()).await;
+        there.trim() == "1"
+    })
+    .await;
+    link_is(&bus, true).await;
 }
