@@ -60,13 +60,18 @@ local function next_version()
   return math.max(old + 1, now)
 end
 
--- The connection vouches for the slots until then, or longer if it has said so before. Without an end they are lent to
--- its holder.
-local function vouch(ends)
+-- The connection vouches for the slots until then, or longer if it has said so before; but not past the life of the record
+-- without another word, which is so many milliseconds: once the clock was set back, what was said before is too far ahead. Without
+-- an end they are lent to its holder.
+local function vouch(ends, lives_ms)
   if ends == '' then
     redis.call('HSET', RECORD, 'vouched', '0')
-  elseif tonumber(ends) > tonumber(redis.call('HGET', RECORD, 'vouched') or 0) then
-    redis.call('HSET', RECORD, 'vouched', ends)
+    return
+  end
+  local before = tonumber(redis.call('HGET', RECORD, 'vouched') or 0)
+  local last = math.min(math.max(tonumber(ends), before), now + tonumber(lives_ms) * 1000)
+  if last ~= before then
+    redis.call('HSET', RECORD, 'vouched', text(last))
   end
 end
 

@@ -15,7 +15,7 @@ end
 local version = next_version()
 redis.call('HSET', RECORD, 'complete', '1', 'version', text(version), 'told', redis.call('HLEN', SLOTS))
 if not is_lent() then
-  vouch(ARGV[2])
+  vouch(ARGV[2], redis.call('PTTL', RECORD))
 end
 outlive()
 return { version, now }

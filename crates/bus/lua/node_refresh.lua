@@ -42,7 +42,7 @@ if tonumber(before[2]) ~= used or before[3] ~= ARGV[2] or before[4] ~= ARGV[3] o
   redis.call('HSET', RECORD, 'version', text(version), 'told', used,
     'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4])
 end
-vouch(ARGV[6])
+vouch(ARGV[6], ARGV[5])
 redis.call('HSET', RECORD, 'word', ARGV[8])
 if ARGV[6] ~= '' then
   redis.call('HDEL', RECORD, 'listed')

@@ -229,6 +229,20 @@ async fn a_clock_that_went_back_takes_no_version_back_of_a_record_that_redis_los
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_has_nobody_vouch_for_longer_than_a_record_lives() {
+    let (server, bus) = with_a_server().await;
+    let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
+    server.command(&["HSET", "t:{node:n}:c:record", "vouched", AHEAD]).unwrap();
+    let brief = Report { vouched: Some(Duration::from_secs(1)), ..report(1) };
+    for said in [Report { ttl: Duration::from_secs(5), ..brief.clone() }, brief] {
+        let written = bus.refresh_node(&n, epoch, &said, &[]).await.unwrap();
+        assert!(matches!(written, Written::Done(_)), "{written:?}");
+    }
+    let is_vouched = async || bus.held_slots(&n, &[]).await.unwrap().age.is_some();
+    eventually("nobody vouches for it", async || !is_vouched().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_connection_an_older_release_wrote_is_everybodys() {
     let (server, bus) = with_a_server().await;
     let (n, holder) = (node("n"), id("a-1"));
