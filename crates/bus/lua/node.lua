@@ -86,7 +86,8 @@ local function is_known()
   return known[1] == '1' and known[2] == '1' and tonumber(known[3] or 0) > now
 end
 
--- What was sent is exactly this: the arguments from that one on.
+-- What was sent is exactly this: the arguments from that one on. A reservation whose end is not known, as where Redis has evicted
+-- the ends, is none: it would never be over.
 local function recount(first)
   local running = {}
   for i = first, #ARGV do
@@ -94,7 +95,8 @@ local function recount(first)
   end
   local slots = redis.call('HGETALL', SLOTS)
   for i = 1, #slots, 2 do
-    if string.sub(slots[i + 1], 1, 1) == 's' and not running[slots[i]] then
+    local was_sent = string.sub(slots[i + 1], 1, 1) == 's'
+    if was_sent and not running[slots[i]] or not was_sent and not redis.call('ZSCORE', RESERVED, slots[i]) then
       redis.call('HDEL', SLOTS, slots[i])
     end
   end

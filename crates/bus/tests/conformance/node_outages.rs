@@ -229,6 +229,19 @@ async fn a_clock_that_went_back_takes_no_version_back_of_a_record_that_redis_los
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_whose_end_redis_has_evicted_is_over_with_the_holders_next_list() {
+    let (server, bus) = with_a_server().await;
+    let (n, epoch) = (node("n"), ready(&bus, "n", 2).await);
+    assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes; 2]);
+    server.command(&["DEL", "t:{node:n}:c:reserved"]).unwrap();
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Full]);
+    let written = bus.recount_node(&n, epoch, &report(2), &[slot(1)]).await.unwrap();
+    assert!(matches!(written, Written::Done(_)), "{written:?}");
+    assert_eq!(held(&bus, "n", &[1, 2]).await, [1]);
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_went_back_has_nobody_vouch_for_longer_than_a_record_lives() {
     let (server, bus) = with_a_server().await;
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
