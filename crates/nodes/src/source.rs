@@ -182,5 +182,41 @@ fn kept(node: &NodeId, shown: Option<NodeRecord>, offline: Duration) -> Kept {
         tracing::warn!(%node, "the record of a node cannot be read; it gets no work");
         return Kept::Absent;
     };
-    Kept::Online { record, age: offline.saturating_sub(shown.ttl) }
+    // One that lives on for longer than any was written before the clock of Redis was set back. Nobody knows how long ago.
+    let age = offline.checked_sub(shown.ttl).unwrap_or(offline);
+    Kept::Online { record, age }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::NodeTimeouts;
+
+    use super::*;
+    use crate::fixture::{node, record};
+
+    #[test]
+    fn a_record_that_is_to_live_for_longer_than_any_was_refreshed_as_long_ago_as_can_be() {
+        let (own, offline) = (record("n"), NodeTimeouts::DEFAULT.offline);
+        let age = |ttl| {
+            let report = own.report(&NodeTimeouts::DEFAULT, false);
+            let shown = NodeRecord {
+                holder: own.profile.holder.clone(),
+                epoch: own.stamp.epoch,
+                version: own.stamp.version,
+                is_online: true,
+                is_complete: true,
+                capacity: report.capacity,
+                used: 0,
+                state: report.state,
+                document: report.document,
+                ttl,
+            };
+            match kept(&node("n"), Some(shown), offline) {
+                Kept::Online { age, .. } => age,
+                other => panic!("it is online, not {other:?}"),
+            }
+        };
+        assert_eq!([age(offline), age(offline / 3)], [Duration::ZERO, offline - offline / 3]);
+        assert_eq!(age(offline * 100), offline, "else its node seems to be heard of as long as that is so");
+    }
 }

@@ -119,7 +119,9 @@ impl Calls {
         let Some(NodeRecord { holder, epoch, .. }) = record else {
             return Ok(Rival { epoch: Epoch::new(0), is_there: true });
         };
-        let is_there = bus.present(slice::from_ref(&holder)).await?.contains_key(&holder);
+        // A presence outlives its instance where the clock of Redis was set back.
+        let has_ended = self.incarnation.reach.has_ended(&holder);
+        let is_there = !has_ended && bus.present(slice::from_ref(&holder)).await?.contains_key(&holder);
         Ok(Rival { epoch, is_there })
     }
 

@@ -1,5 +1,6 @@
 //! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, which time does not count against a node, and what a connection leaves that got the node's record too late.
+//! room, which time does not count against a node, what a connection leaves that got the node's record too late, and who is not
+//! there though the bus shows its presence.
 
 use std::slice;
 
@@ -178,4 +179,62 @@ async fn a_connection_that_gets_the_nodes_record_after_its_end_leaves_none_and_c
     assert!(shown.is_empty(), "nobody reads that the node is gone: {shown:?}");
     let written = state.bus.refresh_node(&n, connected.epoch, &report, &[]).await.unwrap();
     assert_eq!(written, Written::Lost, "the other connection registers the node again");
+}
+
+#[actix_web::test]
+async fn an_instance_that_has_ended_is_not_there_though_the_bus_shows_its_presence() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (request, _) = opened(&state).await;
+    let n = domain::NodeId::parse("n").unwrap();
+    let (holder, long) = (domain::InstanceId::parse("other-1").unwrap(), Duration::from_secs(60));
+    let presence = bus::Presence {
+        instance: holder.clone(),
+        started_at: domain::Timestamp::from_micros(0),
+        hostname: "h".to_owned(),
+        pid: 1,
+        version: "v".to_owned(),
+        address: "http://other".to_owned(),
+    };
+    state.bus.announce(&presence, long).await.unwrap();
+    let report = Report {
+        capacity: 2,
+        state: NodeState::Accepting,
+        document: Arc::default(),
+        ttl: long,
+        vouched: None,
+    };
+    let (age, floor) = (Duration::ZERO, Epoch::new(0));
+    let new = NewConnection { holder: &holder, principal: "", age, over: None, had: None, floor };
+    state.bus.connect_node(&n, &new, &report, &[]).await.unwrap().done().unwrap();
+    let is_there = async || {
+        let calls = Calls {
+            state: Arc::clone(&state),
+            forwarder: forwarder(&state),
+            incarnation: state.incarnation(),
+            principal: Principal::of(&request),
+            node: n.clone(),
+            epoch: floor,
+            handed_since: Instant::now(),
+            holder_note: Weak::new(),
+        };
+        // The older connection of the two.
+        let since = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        match calls.register(report.clone(), Vec::new(), (since, None, None), false).await {
+            Event::Registered { known: Ok(Registering::Contested(rival)), .. } => rival.is_there,
+            other => panic!("the younger one has the record: {other:?}"),
+        }
+    };
+    assert!(!is_there().await);
+    let lease = ledger::Lease {
+        resource: domain::Resource::instance(&holder),
+        owner: Some(holder.clone()),
+        token: domain::Token::new(1),
+        acquired_at: domain::Timestamp::from_micros(0),
+        renewed_at: domain::Timestamp::from_micros(0),
+        expires_in_ms: 60_000,
+    };
+    let peer = ledger::Peer { id: holder.clone(), url: presence.address, lease, age_ms: 60_000 };
+    state.incarnation().cluster_view.saw(vec![peer]);
+    assert!(is_there().await, "it lives");
 }
