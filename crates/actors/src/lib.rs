@@ -13,7 +13,6 @@ mod job_ids;
 pub mod jobs;
 mod ledger_failure;
 mod mailbox;
-pub mod panic_guard;
 pub mod plans;
 mod queue_meter;
 mod releases;

@@ -9,10 +9,9 @@ use dashmap::DashMap;
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use ledger::{LastTold, Renewal, Renewed, jittered};
+use panic_guard::guarded;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-
-use crate::panic_guard::guarded;
 
 /// A lease is renewed when this part of it is over.
 const RENEW_AT: u32 = 3;

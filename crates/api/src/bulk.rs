@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::panic_guard::again_after_panics;
 use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use ledger::{
     BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk,
 };
+use panic_guard::again_after_panics;
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::bulk as shape;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::InstanceId;
+use panic_guard::again_after_panics;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -117,21 +118,21 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// One that is fed by that future, until it ends or the bus is closed.
+    /// One that is fed by that future, until it ends or the bus is closed. After a panic another one goes on.
     pub(crate) fn fed_by<F>(
         closed: &watch::Sender<bool>,
-        feed: impl FnOnce(mpsc::Sender<Vec<Entry>>) -> F,
+        feed: impl Fn(mpsc::Sender<Vec<Entry>>) -> F + Send + 'static,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         // One batch waits while the next is read: no more, since a batch may be large.
         let (sender, batches) = mpsc::channel(1);
-        let (feed, mut closed) = (feed(sender), closed.subscribe());
+        let mut closed = closed.subscribe();
         let task = tokio::spawn(async move {
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => {}
-                () = feed => {}
+                () = again_after_panics("the reading of an inbox", move || feed(sender.clone())) => {}
             }
         });
         Self { batches, task: task.abort_handle() }
@@ -172,8 +173,30 @@ pub(crate) fn check_idle(idle: Duration) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use testkit::PATIENCE;
+
     use super::*;
     use crate::Error;
+
+    #[tokio::test]
+    async fn an_inbox_is_read_on_after_a_panic_and_ends_with_its_reader() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let feed = move |batches: mpsc::Sender<Vec<Entry>>| {
+            let begun = Arc::clone(&begun);
+            async move {
+                assert!(begun.fetch_add(1, Ordering::Relaxed) > 0, "made on purpose");
+                let entry = Entry { id: EntryId { ms: 1, sequence: 0 }, payload: Arc::from(&b"text"[..]) };
+                batches.send(vec![entry]).await.unwrap();
+            }
+        };
+        let closed = watch::Sender::new(false);
+        let mut inbox = Inbox::fed_by(&closed, feed);
+        let mut next = async || tokio::time::timeout(PATIENCE, inbox.next()).await.expect("it is read on");
+        assert_eq!(next().await.map(|entries| entries.len()), Some(1));
+        assert_eq!(next().await, None);
+    }
 
     #[test]
     fn entries_are_named_as_redis_names_them_and_stand_in_their_order() {

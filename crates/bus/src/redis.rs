@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use ::redis::{Cmd, FromRedisValue, cmd};
 use domain::{InstanceId, Invalid, NodeId, SessionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use panic_guard::again_after_panics;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -231,8 +232,11 @@ impl Redis {
             }
             pause.wait().await;
         };
-        let sender = tokio::spawn(commands::keep(shared.clone()));
-        let hearer = tokio::spawn(listener::keep(shared.clone(), connected));
+        let (sending, hearing, first) = (shared.clone(), shared.clone(), Mutex::new(Some(connected)));
+        let send = move || commands::keep(sending.clone());
+        let sender = tokio::spawn(again_after_panics("the connection that sends to Redis", send));
+        let hear = move || listener::keep(hearing.clone(), first.lock().take());
+        let hearer = tokio::spawn(again_after_panics("the connection that hears Redis", hear));
         let bus = Self { shared, tasks: Mutex::new(vec![sender, hearer]) };
         // The first probe is on its way; what it meets is met again and again until the time is up.
         let mut link = bus.link();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bus::{Channel, Link, Presence};
 use domain::InstanceId;
 use ledger::jittered;
+use panic_guard::{again_after_panics, guarded};
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,6 +26,9 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
 
 const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
+
+/// What the log calls the task that announces this instance.
+const PUBLISHING: &str = "the presence publisher";
 
 /// The content of a notice: members or modes may have changed.
 const NOTICE: &[u8] = b"look";
@@ -50,26 +54,45 @@ impl PresencePublisher {
         let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
         let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
         let (is_up, newest) = watch::channel(None);
-        let (found, to_note) = (self.found.clone(), is_up.clone());
-        let comparison = Comparison::new(bus, ledger.clone(), me.clone(), self.lease, found, view, to_note);
+        let (found, to_note, lease) = (self.found.clone(), is_up.clone(), self.lease);
+        let note = BusNote { ledger: ledger.clone(), me: me.clone(), newest };
+        let compare = move || {
+            let (bus, ledger, me) = (bus.clone(), ledger.clone(), me.clone());
+            Comparison::new(bus, ledger, me, lease, found.clone(), view.clone(), to_note.clone()).run()
+        };
         // Apart: what waits for the ledger must not keep the presence from being announced.
         let mut beside = JoinSet::new();
-        beside.spawn(comparison.run());
-        beside.spawn(BusNote { ledger, me, newest }.run());
+        beside.spawn(again_after_panics("the comparison of the buses", compare));
+        beside.spawn(again_after_panics("the note of the bus", move || note.clone().run()));
         PublishingTask { stop, task: tokio::spawn(self.run(stopped, is_up)), _beside: beside }
     }
 
     async fn run(self, mut stopped: oneshot::Receiver<()>, is_up: watch::Sender<Option<bool>>) {
+        let mut shown = false;
+        while guarded(PUBLISHING, self.publish(&mut stopped, &is_up, &mut shown)).await.is_none() {
+            panic_guard::pause().await;
+        }
+        if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {
+            tracing::debug!(%error, "this instance's presence could not be withdrawn; it expires by itself");
+        }
+    }
+
+    /// Announces and listens until it is to stop.
+    async fn publish(
+        &self,
+        stopped: &mut oneshot::Receiver<()>,
+        is_up: &watch::Sender<Option<bool>>,
+        shown: &mut bool,
+    ) {
         let mut notices = self.bus.subscribe(Channel::Cluster);
         // Who joined after the first look and told so before this one listened is seen now.
         self.look.notify_one();
         let mut link = self.bus.link();
         link.mark_changed();
-        let mut shown = false;
         let mut next = tokio::time::Instant::now();
         loop {
             tokio::select! {
-                _ = &mut stopped => break,
+                _ = &mut *stopped => return,
                 Some(_) = notices.next() => self.look.notify_one(),
                 Ok(()) = link.changed() => {
                     let link = *link.borrow_and_update();
@@ -78,17 +101,14 @@ impl PresencePublisher {
                     if self.bus.kind() != bus::Kind::Local {
                         is_up.send_replace(Some(link.is_up()));
                     }
-                    shown = show(&self.bus, &self.presence, &self.failure_detector, shown).await;
+                    *shown = show(&self.bus, &self.presence, &self.failure_detector, *shown).await;
                 }
                 () = tokio::time::sleep_until(next) => {
                     next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
                     next = next.max(tokio::time::Instant::now());
-                    shown = show(&self.bus, &self.presence, &self.failure_detector, shown).await;
+                    *shown = show(&self.bus, &self.presence, &self.failure_detector, *shown).await;
                 }
             }
-        }
-        if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {
-            tracing::debug!(%error, "this instance's presence could not be withdrawn; it expires by itself");
         }
     }
 
@@ -144,6 +164,7 @@ async fn show(
 
 /// Notes in the ledger whether the bus is up, and nothing else does. However long that takes, only the newest word of it is noted
 /// next.
+#[derive(Clone)]
 struct BusNote {
     ledger: ledger::Handle,
     me: InstanceId,

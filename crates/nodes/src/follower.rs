@@ -7,12 +7,11 @@
 //! The follower never blocks a selection: it writes to the registry like any other writer.
 
 use std::collections::HashSet;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use bus::{Event, Link, ListChange};
 use domain::{InstanceId, NodeId};
-use futures_util::FutureExt;
+use panic_guard::again_after_panics;
 use parking_lot::Mutex;
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
@@ -111,7 +110,7 @@ impl Following {
     async fn run(self, stopped: oneshot::Receiver<()>) {
         tokio::select! {
             _ = stopped => {}
-            () = self.follow_on() => {}
+            () = again_after_panics("the follower of the nodes", || self.follow()) => {}
         }
         self.tell_waiting().await;
         // Nobody reads the list of an instance that is gone; it is taken away all the same.
@@ -121,17 +120,6 @@ impl Following {
     }
 
     /// Follows. A panic interrupts that for a moment, after which all is read again.
-    async fn follow_on(&self) {
-        while AssertUnwindSafe(self.follow()).catch_unwind().await.is_err() {
-            metrics::counter!("fencepost_internal_errors_total").increment(1);
-            tracing::error!(
-                work = "the follower of the nodes",
-                "a defect interrupted work of this instance, which goes on"
-            );
-            pause(RETRY_PAUSE_MS).await;
-        }
-    }
-
     async fn follow(&self) {
         let notices = self.source.listen();
         self.miss();

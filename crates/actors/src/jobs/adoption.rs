@@ -9,13 +9,13 @@ use cluster::{ClusterView, FailureDetector, KeyOwner, owners_among};
 use domain::{InstanceId, LaneId, PlanId, Resource};
 use futures_util::{StreamExt, stream};
 use ledger::jittered;
+use panic_guard::again_after_panics;
 use tokio::sync::broadcast;
 
 use super::incoming::Incoming;
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
 use super::limits::{ADOPTED_MAX, ADOPTIONS_EVERY, OPENED_AT_ONCE, PASSED_ON_OPENED_MAX};
-use crate::panic_guard::again_after_panics;
 
 /// How long a lane is left to the instance that the ring names.
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);

@@ -9,11 +9,11 @@ use domain::job::{Attempt, Change, State};
 use domain::limits::BATCH_JOBS_MAX;
 use domain::{JobId, NodeId};
 use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict, jittered};
+use panic_guard::{again_after_panics, guarded};
 
 use super::job_metrics::JOB_METRICS;
 use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
-use crate::panic_guard::{again_after_panics, guarded};
 
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
 /// commit, an attempt that runs for two seconds is RUNNING.

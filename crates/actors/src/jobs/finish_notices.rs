@@ -5,6 +5,7 @@
 use bus::Channel;
 use domain::job::Attempt;
 use domain::{JobId, LaneId};
+use panic_guard::guarded;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -56,7 +57,8 @@ async fn publish(bus: bus::Handle, mut notices: mpsc::Receiver<FinishNotice>) {
     let mut gathered = Vec::new();
     while notices.recv_many(&mut gathered, NOTICES_AT_ONCE).await > 0 {
         for message in gathered.chunks(NOTICES_PER_MESSAGE) {
-            if let Err(error) = bus.publish(Channel::Jobs, &write(message)).await {
+            let publish = async { bus.publish(Channel::Jobs, &write(message)).await };
+            if let Some(Err(error)) = guarded("the notices of finished jobs", publish).await {
                 tracing::debug!(%error, "notices of finished jobs were lost; waiters read the ledger");
             }
         }

@@ -11,6 +11,7 @@ use domain::{InstanceId, LaneId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ledger::jittered;
+use panic_guard::guarded;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -23,7 +24,6 @@ use super::messages::AttemptEvent;
 use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
 use super::watches::Watches;
-use crate::panic_guard::guarded;
 
 /// How long after it was read an unsettled entry is read again.
 const INBOX_IDLE: Duration = Duration::from_millis(INBOX_IDLE_MS_DEFAULT);

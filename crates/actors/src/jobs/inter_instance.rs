@@ -23,6 +23,7 @@ use domain::job::{Attempt, Revoked};
 use domain::{InstanceId, JobId, LaneId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use panic_guard::guarded;
 use tokio::sync::mpsc;
 
 use super::finish_notices::{FinishNotice, FinishNotices};
@@ -317,7 +318,8 @@ async fn carry_messages(
         for (to, messages) in queues.take_ready() {
             let this = Arc::clone(&this);
             under_way.push(async move {
-                this.send_messages(&to, &messages).await;
+                // After a panic it is as after a call without an answer.
+                guarded("the messages to another instance", this.send_messages(&to, &messages)).await;
                 to
             });
         }
@@ -370,7 +372,10 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
         if looked_up.is_empty() && !unaddressed.is_empty() {
             let some = unaddressed.len().min(TAKEN_AT_ONCE);
             let (this, reports) = (Arc::clone(&this), unaddressed.drain(..some).collect());
-            looked_up.push(async move { this.look_up_all(reports).await });
+            looked_up.push(async move {
+                let found = guarded("the look for the owners of lanes", this.look_up_all(reports)).await;
+                found.unwrap_or_default()
+            });
         }
         for (to, report) in addressed {
             if queues.add(to, report).is_err() {
@@ -380,8 +385,8 @@ async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<Pe
         for (to, reports) in queues.take_ready() {
             let this = Arc::clone(&this);
             under_way.push(async move {
-                let again = this.send_reports(&to, reports).await;
-                (to, again)
+                let again = guarded("the reports to another instance", this.send_reports(&to, reports)).await;
+                (to, again.unwrap_or_default())
             });
         }
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use domain::limits::BATCH_JOBS_MAX;
 use ledger::jittered;
+use panic_guard::guarded;
 
 use super::limits::AWAY_REMEMBERED;
 use super::node_gateway::NodeGateway;
-use crate::panic_guard::guarded;
 
 /// Between two looks, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

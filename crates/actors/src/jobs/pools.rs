@@ -6,9 +6,9 @@ use std::time::Duration;
 use bus::Subscription;
 use ledger::jittered;
 use nodes::{Pools, Registry};
+use panic_guard::again_after_panics;
 
 use super::lifetime::Lifetime;
-use crate::panic_guard::again_after_panics;
 
 /// Between two looks, before jitter: with it, half as much again is under a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

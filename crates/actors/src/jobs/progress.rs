@@ -9,13 +9,13 @@ use domain::{InstanceId, JobId, NodeId};
 use ledger::{JobRecord, jittered};
 use nodes::Registry;
 use nodes::connection::Progress;
+use panic_guard::guarded;
 
 use super::limits::{PROGRESS_SENT_EVERY, WANTED_AGAIN_EVERY};
 use super::live_job::live_job;
 use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
 use super::watches::{JobEvent, JobEventKind, Watches};
-use crate::panic_guard::guarded;
 
 /// Of one instance.
 pub(super) struct ProgressReporter {

@@ -17,6 +17,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use ledger::jittered;
 use nodes::{Choice, GivenBack, Registry, Wanted};
+use panic_guard::again_after_panics;
 use parking_lot::Mutex;
 use rand::RngExt;
 use rand::seq::IteratorRandom;
@@ -27,7 +28,6 @@ use super::limits::{PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
 use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
-use crate::panic_guard::again_after_panics;
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -17,13 +17,13 @@ use domain::job::Requirements;
 use domain::{InstanceId, JobId, LaneId};
 use ledger::{NODES_NOTE_BYTES_MAX, TRANSFER_JOBS_MAX, jittered};
 use nodes::{NodesElsewhere, Registry, Spare};
+use panic_guard::again_after_panics;
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
 use super::limits::{SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED};
 use super::messages::{LaneCommand, LaneHandle};
 use super::scheduler::Scheduler;
-use crate::panic_guard::again_after_panics;
 
 /// What one instance gives and is given through the ledger.
 pub(super) struct Transfers {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use domain::{LaneId, SessionId};
 use futures_util::{StreamExt, stream};
 use ledger::jittered;
+use panic_guard::again_after_panics;
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
-use crate::panic_guard::again_after_panics;
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -9,10 +9,10 @@ use cluster::KeyOwner;
 use domain::plan::{StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
 use ledger::jittered;
+use panic_guard::{again_after_panics, guarded};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
-use crate::panic_guard::{again_after_panics, guarded};
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

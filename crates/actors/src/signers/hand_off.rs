@@ -16,9 +16,9 @@ use cluster::KeyOwner;
 use dashmap::DashMap;
 use domain::{InstanceId, Mode, Resource, SignerId};
 use ledger::jittered;
+use panic_guard::guarded;
 
 use super::Inner;
-use crate::panic_guard::guarded;
 
 /// Between two looks when nothing has changed, before jitter: a signer may have been acquired by a request
 /// that was on its way when the ring changed.

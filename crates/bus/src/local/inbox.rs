@@ -106,7 +106,7 @@ impl Inboxes for Local {
         let idle = Duration::from_millis(check_idle(idle)?);
         self.open()?.inboxes.lock().open(owner, Instant::now());
         let (hub, owner) = (self.hub.clone(), owner.clone());
-        Ok(Inbox::fed_by(&self.closed, |batches| feed(hub, owner, idle, batches)))
+        Ok(Inbox::fed_by(&self.closed, move |batches| feed(hub.clone(), owner.clone(), idle, batches)))
     }
 
     async fn send(&self, to: &InstanceId, entries: &[&[u8]]) -> Result<Vec<Delivery>> {

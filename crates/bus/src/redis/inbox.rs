@@ -27,7 +27,9 @@ impl Inboxes for Redis {
         make(&self.shared, owner).await?;
         self.shared.inbox_seals.opened(owner);
         let (shared, owner) = (self.shared.clone(), owner.clone());
-        Ok(Inbox::fed_by(&self.shared.closed, |batches| Reader { shared, owner, idle_ms, batches }.feed()))
+        Ok(Inbox::fed_by(&self.shared.closed, move |batches| {
+            Reader { shared: shared.clone(), owner: owner.clone(), idle_ms, batches }.feed()
+        }))
     }
 
     async fn send(&self, to: &InstanceId, entries: &[&[u8]]) -> Result<Vec<Delivery>> {

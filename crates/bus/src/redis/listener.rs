@@ -102,10 +102,13 @@ async fn subscribe(shared: &Shared, server: ConnectionInfo) -> redis::RedisResul
     Ok(connection)
 }
 
-/// Keeps the connection that hears, beginning with this one. For ever.
-pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
+/// Keeps the connection that hears, beginning with the first one, which is gone after a panic. For ever.
+pub(super) async fn keep(shared: Arc<Shared>, first: Option<PubSub>) {
     let mut pause = Pause::default();
-    let mut connection = Some(first);
+    let mut connection = first;
+    if connection.is_none() {
+        shared.link.doubt();
+    }
     loop {
         let made = match connection.take() {
             Some(first) => first,

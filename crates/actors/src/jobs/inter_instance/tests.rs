@@ -141,6 +141,23 @@ async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_repor
 }
 
 #[tokio::test]
+async fn a_panic_in_the_look_for_an_owner_costs_no_other_report() {
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    world.known.broken.lock().insert(lane("session:s"));
+    one.sends.report(report("session:s", 1, AttemptEvent::Finished), None);
+    let is_asked = async {
+        while world.known.asked.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_asked).await.expect("the ledger is asked");
+    let finished = report("session:t", 2, AttemptEvent::Finished);
+    one.sends.report(finished.clone(), Some(&other.me));
+    assert_eq!(other.reported().await, [(finished, false)]);
+}
+
+#[tokio::test]
 async fn a_report_that_comes_to_the_wrong_instance_is_passed_on_once() {
     let world = World::new();
     let (one, mut other) = (world.join("a").await, world.join("b").await);

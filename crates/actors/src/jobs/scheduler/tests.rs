@@ -7,6 +7,7 @@ use domain::{Label, NodeTimeouts, Resource, Timestamp};
 use ledger::{JobRecord, Lease, Peer};
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
+use panic_guard::guarded;
 
 use super::*;
 use crate::jobs::fixture::{
@@ -16,7 +17,6 @@ use crate::jobs::inter_instance::InterInstance;
 use crate::jobs::messages::Directory;
 use crate::jobs::older_attempts;
 use crate::jobs::progress_store::ProgressStore;
-use crate::panic_guard::guarded;
 
 const RESERVATION: Duration = NodeTimeouts::DEFAULT.reservation;
 /// After so many yields every task of a test has come to where it waits.

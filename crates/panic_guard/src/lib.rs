@@ -1,10 +1,13 @@
 //! Keeps what an instance does all the time going after a defect: a panic costs one turn of it.
+//!
+//! What lives here: work that begins anew after a panic, and turns of work that goes on after one. What must never: a word about
+//! failures that are no panics; these are answers like others.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use ledger::jittered;
+use rand::RngExt;
 
 /// The pause before work begins anew, before jitter.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -12,13 +15,19 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Does the work until it returns. After a panic it begins anew, and what it remembers is made anew. `name` is for the log.
 pub async fn again_after_panics<W: Future<Output = ()>>(name: &'static str, work: impl Fn() -> W) {
     while guarded(name, work()).await.is_none() {
-        tokio::time::sleep(jittered(AGAIN_AFTER)).await;
+        pause().await;
     }
+}
+
+/// The pause after a panic of work that its caller begins anew, as where something is to be remembered.
+pub async fn pause() {
+    let pause = AGAIN_AFTER.mul_f64(rand::rng().random_range(0.5..1.5));
+    tokio::time::sleep(pause).await;
 }
 
 /// Takes one turn of work that goes on after a panic in it, for which the answer is `None`. For work that remembers nothing,
 /// and for work that cannot begin anew, since what it receives comes to it alone.
-pub(crate) async fn guarded<T>(name: &'static str, turn: impl Future<Output = T>) -> Option<T> {
+pub async fn guarded<T>(name: &'static str, turn: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(turn).catch_unwind().await.ok();
     if done.is_none() {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
