@@ -6,9 +6,10 @@
 //!
 //! - Between two requests it hands on [`HEADS_BYTES_AT_ONCE`]. Then it is pending once, so that the library decodes what it has
 //!   before it gets more.
-//! - While a request is under way, it hands on the rest of the request's body and [`HEADS_BYTES_AT_ONCE`] more, in which the
-//!   end of the connection is noticed. Then it reads nothing until the request ends. Requests that wait behind it add their
-//!   bodies when they begin, and nothing else: so no more than twice [`HEADS_BYTES_AT_ONCE`] of heads wait.
+//! - While a request is under way, it hands on [`HEADS_BYTES_AT_ONCE`] more, in which the end of the connection is noticed, and
+//!   the request's body once somebody reads that: what nobody reads would take memory for as long as the request waits. Then it
+//!   reads nothing until the request ends. Requests that wait behind it add nothing but their bodies: so no more than twice
+//!   [`HEADS_BYTES_AT_ONCE`] of heads wait.
 //! - While many requests wait, the library does not decode what it reads, and it does not look again when it has answered
 //!   them. So once bytes were handed on beside a request, the end of each request wakes it, until it reads between two requests.
 //! - Between two requests it reads nothing while the other side does not take the answers.
@@ -63,13 +64,24 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// A request has begun, whose body has so many bytes. Where that is not known, it is 0.
-    fn begin(&self, body_bytes: u64) {
+    /// A request has begun.
+    fn begin(&self) {
         self.is_under_way.set(true);
         self.has_begun_head.set(false);
-        let room = if self.is_between.replace(false) { HEADS_BYTES_AT_ONCE } else { self.room.get() };
-        self.room.set(room.saturating_add(body_bytes));
+        if self.is_between.replace(false) {
+            self.room.set(HEADS_BYTES_AT_ONCE);
+        }
         self.wake();
+    }
+
+    /// The reader of a body that has so many bytes, by its head, reads it from now on.
+    pub fn await_body(&self, bytes: u64) {
+        let room = self.room.get();
+        self.room.set(room.saturating_add(bytes));
+        // With room left, the connection itself wakes its reader.
+        if room == 0 {
+            self.wake();
+        }
     }
 
     /// The reader of a body of unknown length has all that has arrived, and waits for more.
@@ -108,14 +120,14 @@ impl Requests {
 pub struct UnderWay(Rc<Requests>);
 
 impl UnderWay {
-    /// The request has begun; its head says that its body has so many bytes. `None` where the connection does not care.
-    pub fn begin(request: &ServiceRequest, body_bytes: Option<u64>) -> Option<Self> {
-        Some(Self::of(request.conn_data::<Rc<Requests>>()?, body_bytes))
+    /// The request has begun. `None` where the connection does not care.
+    pub fn begin(request: &ServiceRequest) -> Option<Self> {
+        Some(Self::of(request.conn_data::<Rc<Requests>>()?))
     }
 
     /// As [`Self::begin`], on the connection that knows this of its requests.
-    pub fn of(requests: &Rc<Requests>, body_bytes: Option<u64>) -> Self {
-        requests.begin(body_bytes.unwrap_or(0));
+    pub fn of(requests: &Rc<Requests>) -> Self {
+        requests.begin();
         Self(Rc::clone(requests))
     }
 
@@ -352,8 +364,15 @@ mod tests {
             self.wakes.0.swap(0, Ordering::Relaxed)
         }
 
-        fn begin(&self, body_bytes: Option<u64>) -> UnderWay {
-            UnderWay::of(&self.near.requests, body_bytes)
+        fn begin(&self) -> UnderWay {
+            UnderWay::of(&self.near.requests)
+        }
+
+        /// A request whose body of so many bytes is read.
+        fn begin_with_body(&self, bytes: u64) -> UnderWay {
+            let request = self.begin();
+            self.near.requests.await_body(bytes);
+            request
         }
     }
 
@@ -376,7 +395,7 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(100).await;
         assert_eq!(rig.reads(), (100, 0));
-        let first = rig.begin(Some(5_000));
+        let first = rig.begin_with_body(5_000);
         rig.sent(50_000).await;
         assert_eq!(rig.reads().0, 5_000 + HEADS);
         for _ in 0..3 {
@@ -385,12 +404,27 @@ mod tests {
         drop(first);
         assert_eq!(rig.woken(), 1);
         // A request that waited begins before anything is read.
-        let second = rig.begin(Some(10));
+        let second = rig.begin_with_body(10);
         assert_eq!(rig.reads(), (10, 0), "heads still wait");
         drop(second);
         assert_eq!(rig.reads(), (HEADS, 2), "none waits");
-        let _third = rig.begin(None);
+        let _third = rig.begin();
         assert_eq!(rig.reads().0, HEADS);
+        assert_eq!(rig.reads(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_body_is_handed_on_once_it_is_read() {
+        let mut rig = Rig::new(1 << 20);
+        rig.sent(50_000).await;
+        assert_eq!(rig.reads().0, HEADS);
+        let request = rig.begin();
+        assert_eq!(rig.reads(), (HEADS, 0), "nobody reads it");
+        for _ in 0..3 {
+            assert_eq!(rig.reads(), (0, 0));
+        }
+        request.requests().await_body(5_000);
+        assert_eq!(rig.reads(), (5_000, 1));
         assert_eq!(rig.reads(), (0, 0));
     }
 
@@ -399,7 +433,7 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(HEADS).await;
         assert_eq!(rig.reads().0, HEADS);
-        let _request = rig.begin(Some(7));
+        let _request = rig.begin_with_body(7);
         rig.sent(7).await;
         assert_eq!(rig.reads().0, 7);
         rig.far.shutdown().await.unwrap();
@@ -411,7 +445,7 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(50_000).await;
         assert_eq!(rig.reads().0, HEADS);
-        let request = rig.begin(None);
+        let request = rig.begin();
         assert_eq!(rig.reads(), (HEADS, 0));
         for _ in 0..3 {
             request.requests().await_chunk();
@@ -426,7 +460,7 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(100).await;
         assert_eq!(rig.reads(), (100, 0));
-        let request = rig.begin(None);
+        let request = rig.begin();
         rig.sent(50).await;
         assert_eq!(rig.reads().0, 50);
         for _ in 0..3 {
@@ -440,21 +474,21 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(100).await;
         assert_eq!(rig.reads(), (100, 0));
-        let first = rig.begin(None);
+        let first = rig.begin();
         rig.sent(50).await;
         assert_eq!(rig.reads().0, 50);
         drop(first);
         assert_eq!(rig.woken(), 1);
         // It has others to serve first, and decodes nothing.
         for _ in 0..2 {
-            let waited = rig.begin(None);
+            let waited = rig.begin();
             assert_eq!(rig.reads(), (0, 0));
             drop(waited);
             assert_eq!(rig.woken(), 1);
         }
         // After this it has decoded all. A request with nothing behind it wakes nobody.
         assert_eq!(rig.reads(), (0, 0));
-        let last = rig.begin(None);
+        let last = rig.begin();
         assert_eq!(rig.reads(), (0, 0));
         drop(last);
         assert_eq!(rig.woken(), 0);
@@ -465,7 +499,7 @@ mod tests {
         let mut rig = Rig::new(1 << 20);
         rig.sent(50_000).await;
         assert_eq!(rig.reads().0, HEADS);
-        let request = rig.begin(None);
+        let request = rig.begin();
         assert_eq!(rig.reads().0, HEADS);
         request.opens_socket();
         assert_eq!(rig.woken(), 1);
@@ -498,7 +532,7 @@ mod tests {
         // The library reads and decodes, and flushes. A request that has begun needs no timer.
         rig.sent(100).await;
         assert_eq!(rig.near.read(&mut space).await.unwrap(), 100);
-        let request = rig.begin(None);
+        let request = rig.begin();
         rig.near.flush().await.unwrap();
         assert!(rig.near.head_late.is_none());
         drop(request);
@@ -508,7 +542,7 @@ mod tests {
         for begins in [false, true] {
             rig.sent(9).await;
             assert_eq!(rig.near.read(&mut space).await.unwrap(), 9);
-            let request = begins.then(|| rig.begin(None));
+            let request = begins.then(|| rig.begin());
             rig.near.flush().await.unwrap();
             assert_eq!(rig.near.head_late.is_none(), begins);
             drop(request);

@@ -2,6 +2,7 @@
 //! that say what would be right. Nothing is repaired.
 
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
@@ -15,6 +16,7 @@ use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 use wire::{Code, Object};
 
 use crate::auth::Principal;
+use crate::connection::Requests;
 use crate::limits::{
     CURSOR_CHARS_MAX, DISCARD_MAX, DRAINED_BODY_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX,
 };
@@ -123,6 +125,12 @@ async fn within_limits(
         return Err(Refusal::new(Code::UnsupportedMediaType, "a body must come without Content-Encoding"));
     }
     let declared = declared.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    // Until now the connection has kept back what did not come with the head.
+    if declared > 0
+        && let Some(requests) = request.conn_data::<Rc<Requests>>()
+    {
+        requests.await_body(declared as u64);
+    }
     let mut counted = match Counted::taken(request, limits.shares, declared) {
         Ok(counted) => counted,
         Err(refusal) => {

@@ -113,6 +113,34 @@ async fn requests_that_were_read_behind_one_that_waits_are_all_answered() {
 }
 
 #[tokio::test]
+async fn of_a_body_that_nobody_reads_no_more_is_read_than_of_heads() {
+    const SPACES: usize = 20_000;
+    let rig = Rig::unopened(Auth::open(), |_| {});
+    let ask = async |line: &str| {
+        let mut stream = rig.connect().await;
+        let request = format!(
+            "{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{{}}{}",
+            2 + SPACES,
+            " ".repeat(SPACES)
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    };
+    let (mut unread, mut read) = (ask("GET /v1/signers").await, ask("POST /v1/signers/x/nonces").await);
+    while rig.handle.in_flight() < 2 {
+        tokio::task::yield_now().await;
+    }
+    rig.until_read_beside().await;
+    rig.handle.open(services(&rig.dir).await);
+    let answer = until_read(&mut unread, "}\n").await.to_lowercase();
+    assert!(answer.starts_with("http/1.1 200 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    let answer = until_read(&mut read, "}\n").await.to_lowercase();
+    assert!(answer.starts_with("http/1.1 201 ") && !answer.contains("connection: close"), "{answer}");
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
 async fn a_later_head_that_is_not_complete_in_time_is_refused_like_the_first_one() {
     let rig =
         Rig::open(Auth::open(), |settings| settings.client_request_timeout = Duration::from_secs(1)).await;
