@@ -456,7 +456,7 @@ async fn on_postgres<T>(
     limit: Duration,
     call: impl Call<T>,
 ) -> Result<T> {
-    let mut session = pools.of(way).acquire().await.map_err(read_failed)?;
+    let (mut session, _turn) = pools.lend(way).await?;
     if way.effect() == Effect::Writes && position > 0 {
         let note = committer::POSITION.on(Kind::Postgres).bind(position);
         let told = tokio::time::timeout(limit, Session::Postgres(&mut session).touch(note)).await;
@@ -520,7 +520,8 @@ impl Ledger for Store {
         }
         let durability_warnings = match self.database() {
             Kind::Postgres => {
-                let found: postgres::Settings = self.one(Way::Reads, self.ask(&HEALTH)).await?;
+                // Lists, of which callers may ask for any number, do not keep it waiting.
+                let found: postgres::Settings = self.one(Way::KeyReads, self.ask(&HEALTH)).await?;
                 let (fsync, altered_commit, servers_commit, pages, lags, is_standby) = found;
                 let servers_commit = self.durability_log.servers_commit(servers_commit);
                 let commit = altered_commit.unwrap_or(servers_commit);

@@ -7,11 +7,15 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres};
 use tokio::runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use url::{Url, form_urlencoded};
 
 use super::committer::Committer;
@@ -58,6 +62,9 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 const VITAL_CONNECTIONS: u32 = 6;
 /// Connections for looks at the ledger's identity, of which one may hang.
 const LOOK_CONNECTIONS: u32 = 2;
+/// Of four connections that lists, writes and acquires share, lists have so many: whoever writes finds another one, however many
+/// lists are asked for, and however long they take.
+const READS_OF_FOUR: u32 = 3;
 /// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
 /// a caller hears only that nobody knows.
 const ACQUIRE_TENTHS: u32 = 9;
@@ -134,6 +141,8 @@ const _: () =
 pub(crate) struct Pools {
     /// For lists, whose best index depends on what they are asked for, and for rare writes.
     requests: PgPool,
+    /// Turns for lists: so many of `requests` they have at once.
+    read_turns: Arc<Semaphore>,
     /// For [`Way::KeyReads`].
     by_keys: PgPool,
     /// For renewals and for reading the instances' leases: they never queue behind requests.
@@ -143,7 +152,33 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    pub(super) const fn of(&self, way: Way) -> &PgPool {
+    /// Lends a connection, and waits for a turn and the connection no longer than a call may take. The turn lasts until it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub(super) async fn lend(
+        &self,
+        way: Way,
+    ) -> Result<(PoolConnection<Postgres>, Option<OwnedSemaphorePermit>)> {
+        let pool = self.of(way);
+        let deadline = Instant::now() + pool.options().get_acquire_timeout();
+        let turn = if way == Way::Reads { Some(self.read_turn(deadline).await?) } else { None };
+        let connection = timeout_at(deadline, pool.acquire())
+            .await
+            .map_err(|_| read_failed(sqlx::Error::PoolTimedOut))?
+            .map_err(read_failed)?;
+        Ok((connection, turn))
+    }
+
+    async fn read_turn(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
+        timeout_at(deadline, Arc::clone(&self.read_turns).acquire_owned())
+            .await
+            .map_err(|_| read_failed(sqlx::Error::PoolTimedOut))?
+            .map_err(|_| read_failed(sqlx::Error::PoolClosed))
+    }
+
+    const fn of(&self, way: Way) -> &PgPool {
         match way {
             Way::Reads | Way::Writes | Way::Acquires => &self.requests,
             Way::KeyReads => &self.by_keys,
@@ -223,13 +258,16 @@ pub(super) async fn reach(
     let sequences = sessions("fencepost sequences").reaching(&remembered);
     let requests = sessions("fencepost").with(BY_INDEXES);
     let by_keys = (options.connections_max / 2).max(1);
+    let requests_max = (options.connections_max - by_keys).max(1);
+    let reads_max = (requests_max * READS_OF_FOUR / 4).max(1);
     let ping_max = call_timeout / PINGS_PER_CALL;
     let pools = Pools {
         requests: requests.clone().reaching(&remembered).pool(pool(
-            (options.connections_max - by_keys).max(1),
+            requests_max,
             ping_max,
             Remembered::keeps,
         )),
+        read_turns: Arc::new(Semaphore::new(reads_max as usize)),
         by_keys: requests.with(BY_KEYS).reaching(&remembered).pool(pool(
             by_keys,
             ping_max,
@@ -448,7 +486,7 @@ fn named_host(options: &PgConnectOptions) -> Option<&str> {
 /// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
 /// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find it done.
 async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
+    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
     let mut is_told = false;
@@ -463,7 +501,7 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
             connection.close().await.map_err(read_failed)
         };
         match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
-            Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
+            Err(error) if error.is_retryable() && Instant::now() < deadline => {
                 if is_told {
                     tracing::debug!(%error, "still waiting for the ledger");
                 } else {

@@ -293,6 +293,26 @@ async fn an_instances_lease_is_acquired_while_requests_have_all_connections() {
     lift(bar).await;
 }
 
+/// Lists leave a connection to those who acquire leases and write, and the look at the ledger's health waits for none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_acquired_while_lists_have_all_connections_that_they_may() {
+    let b = Bench::postgres().await;
+    let mut bar = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query("LOCK TABLE instance IN ACCESS EXCLUSIVE MODE").execute(&mut bar).await.unwrap();
+    let list = |_| {
+        let ledger = b.ledger.clone();
+        tokio::spawn(async move { ledger.live_instances().await })
+    };
+    let lists: Vec<_> = (0..20).map(list).collect();
+    // Of the eight connections four are for reads by keys.
+    until_waiting(&b, 3).await;
+    b.acquired(&owner("a"), &signer("s"), LONG_MS).await;
+    b.ledger.check().await.unwrap();
+    assert!(lists.iter().any(|list| !list.is_finished()), "it was to wait for none");
+    lift(bar).await;
+}
+
 /// Trap 4: a connection dies, its statement runs on, and the same owner begins anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_acquires_anew_waits_for_its_own_zombie() {
