@@ -12,6 +12,7 @@ use actix_http::{HttpService, Request, Response};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, ServerBuilder};
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
+use actix_tls::accept::max_concurrent_tls_connect;
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
@@ -84,6 +85,9 @@ impl Server {
             bulk::start(&forwarder);
             app(&forwarder)
         };
+        // The library accepts no connection on a thread with 256 of them in their handshakes: so few that say nothing would keep all
+        // others out. The number of connections bounds them.
+        max_concurrent_tls_connect(usize::MAX);
         let builder = match tls {
             None => builder.listen("http", listener, move || connections.clone().over_tcp(start()))?,
             Some(tls) => builder.listen("https", listener, move || {

@@ -24,6 +24,7 @@ mod bulks;
 mod connections;
 mod cursors;
 mod forwards;
+mod handshakes;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;
