@@ -606,32 +606,67 @@ async fn retry_in_session(
     let key = again.key.as_ref().map(|known| known.scope.key.clone());
     let query = if retry.once { "?once=true" } else { "" };
     let passed = || forwarded.within("POST", format!("/v1/jobs/{id}/retry{query}"), key.as_ref());
-    let state = forwarder.state();
-    match accept(forwarder, forwarded.principal(), forwarded.continues(), again, passed).await {
-        Ok(Routed::Here(accepted)) => Ok(Some(accepted.id.to_string())),
-        Ok(Routed::Elsewhere(answer)) => {
-            let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
-            if let Ok(accepted) = serde_json::from_slice::<shape::JobAccepted>(&body) {
-                return Ok(Some(accepted.id));
-            }
-            if retry.once && is_retried(state, id).await? {
-                return Ok(None);
-            }
-            let unread = || {
-                let detail = format!("the owner of the session of job {id} did not retry the job");
-                Refusal::new(Code::NotOwner, detail)
-            };
-            Err(Refusal::passed_back(&body).unwrap_or_else(unread))
+    let answer = accept(forwarder, forwarded.principal(), forwarded.continues(), again, passed).await;
+    let retried = match answer {
+        Ok(Routed::Here(accepted)) => Ok(accepted.id.to_string()),
+        Ok(Routed::Elsewhere(answer)) => retried_elsewhere(id, answer),
+        Err(refusal) => Err(refusal),
+    };
+    match retried {
+        Err(refusal) if retry.once && may_be_anothers(refusal.code()) => {
+            if is_retried(forwarder.state(), id).await? { Ok(None) } else { Err(refusal) }
         }
-        Err(refusal) => {
-            // A session that is closed refuses with the same code.
-            let may_be_retried = retry.once && refusal.code() == Code::Conflict;
-            if may_be_retried && is_retried(state, id).await? { Ok(None) } else { Err(refusal) }
-        }
+        retried => retried.map(Some),
     }
+}
+
+/// The new job that another instance has answered.
+fn retried_elsewhere(id: JobId, answer: HttpResponse) -> Result<String, Refusal> {
+    let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
+    if let Ok(accepted) = serde_json::from_slice::<shape::JobAccepted>(&body) {
+        return Ok(accepted.id);
+    }
+    let unread = || {
+        let detail = format!("the owner of the session of job {id} did not retry the job");
+        Refusal::new(Code::NotOwner, detail)
+    };
+    Err(Refusal::passed_back(&body).unwrap_or_else(unread))
+}
+
+/// Whether a retry may be refused so because another request has retried the job. A session that is closed refuses with the same
+/// code. Of one whose outcome is unknown the job may have been retried by this request.
+fn may_be_anothers(code: Code) -> bool {
+    code == Code::Conflict
 }
 
 async fn is_retried(state: &State, id: JobId) -> Result<bool, Refusal> {
     let record = state.read(state.ledger.job(id)).await?;
     Ok(record.and_then(|record| record.finished?.retried_as).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderMap;
+
+    use super::*;
+    use crate::request_id::RequestId;
+
+    #[test]
+    fn a_retry_of_unknown_outcome_is_not_taken_for_another_requests() {
+        let id = JobId::from_u128(1);
+        let told = |refusal: Refusal| {
+            let answer = refusal.respond(&RequestId::of(&HeaderMap::new()));
+            let refused = retried_elsewhere(id, answer).unwrap_err();
+            assert_eq!(refused.to_string(), refusal.to_string());
+            may_be_anothers(refused.code())
+        };
+        assert!(told(actors::jobs::Refusal::AlreadyRetried.into()));
+        for refusal in [Refusal::perhaps_written(), Refusal::internal(), Refusal::not_read()] {
+            assert!(!told(refusal.clone()), "{refusal}");
+        }
+        let unread = retried_elsewhere(id, HttpResponse::BadGateway().body("x")).unwrap_err();
+        assert!(unread.code() == Code::NotOwner && !may_be_anothers(unread.code()), "{unread}");
+        let accepted = serde_json::json!({"id": "j", "state": "CREATED", "lane": "l", "created_at": "t"});
+        assert_eq!(retried_elsewhere(id, HttpResponse::Accepted().json(accepted)).unwrap(), "j");
+    }
 }
