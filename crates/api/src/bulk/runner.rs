@@ -292,10 +292,15 @@ impl Worker {
                         None => return self.look_again(bulk).await,
                     }
                 }
-                let (bulk, principal) = (&*bulk, &principal);
-                let round = async |left, step: &mut BulkStep, may_be_done| match bulk.action {
-                    BulkAction::Retry => self.retry(bulk, principal, left, step, may_be_done).await,
-                    _ => Ok(self.cancel(bulk, principal, left, step, may_be_done).await),
+                let bulk = &*bulk;
+                let round = async |left, step: &mut BulkStep, may_be_done| -> Result<Again, Stop> {
+                    // Rounds may take minutes, in which the token may be taken away or see less. The row has the page.
+                    let principal = submitter(state, &bulk.principal);
+                    let principal = principal.map_err(|why| Refusal::new(Code::Unauthorized, why))?;
+                    match bulk.action {
+                        BulkAction::Retry => self.retry(bulk, &principal, left, step, may_be_done).await,
+                        _ => Ok(self.cancel(bulk, &principal, left, step, may_be_done).await),
+                    }
                 };
                 let span = tracing::info_span!("bulk", bulk = %self.id);
                 let step = in_rounds(self.state(), page, is_resumed, round).instrument(span).await?;

@@ -315,23 +315,31 @@ async fn a_retry_of_many_without_time_retries_nothing_and_says_so() {
     );
 }
 
-/// A job with this payload that was cancelled, in a lane of an instance that lives.
-async fn cancelled(state: &State, payload: &str) -> JobId {
+/// A job with this payload, and its lane: one of an instance that lives, and that nobody reaches.
+pub async fn submitted(state: &State, payload: &str) -> (Lane, JobId) {
     let owner = InstanceId::parse("owner-1").unwrap();
     let acquired = state.ledger.acquire(&Resource::instance(&owner), &owner, 600_000).await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
     let lane = Lane { id: LaneId::instance(&owner, 0), owner, token };
     let (id, spec) = (JobId::from_u128(1), Spec::new(payload));
     let new = NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None };
+    write(state, &lane, Change::Submit(Box::new(new))).await;
+    (lane, id)
+}
+
+/// The same, cancelled.
+async fn cancelled(state: &State, payload: &str) -> JobId {
+    let (lane, id) = submitted(state, payload).await;
     let (outcome, reason) = (Outcome::Cancelled, "nobody wants it".to_owned());
-    let end = Change::End { job: id, outcome, dead: false, attempt: None, reason };
-    for change in [Change::Submit(Box::new(new)), end] {
-        let writes = [JobWrite { change, key: None }].into();
-        let verdict = state.ledger.commit_jobs(JobBatch { lane: Some(lane.clone()), writes }).await.unwrap();
-        let JobsVerdict::Written { jobs, .. } = verdict else { panic!("{verdict:?}") };
-        assert_eq!(jobs, [JobVerdict::Written]);
-    }
+    write(state, &lane, Change::End { job: id, outcome, dead: false, attempt: None, reason }).await;
     id
+}
+
+async fn write(state: &State, lane: &Lane, change: Change) {
+    let writes = [JobWrite { change, key: None }].into();
+    let verdict = state.ledger.commit_jobs(JobBatch { lane: Some(lane.clone()), writes }).await.unwrap();
+    let JobsVerdict::Written { jobs, .. } = verdict else { panic!("{verdict:?}") };
+    assert_eq!(jobs, [JobVerdict::Written]);
 }
 
 #[actix_web::test]

@@ -5,6 +5,7 @@ use std::time::Instant;
 use domain::{BulkId, JobId, Timestamp};
 use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
+use super::bounds::submitted;
 use super::*;
 use crate::bulk::runner::{Kept, run, take};
 use crate::limits::{
@@ -13,12 +14,17 @@ use crate::limits::{
 
 /// An operation of this token, whose owner is dead.
 async fn orphaned(state: &State, n: u128, principal: &str) -> BulkRecord {
+    orphaned_of(state, n, principal, BulkAction::Dismiss).await
+}
+
+/// The same with this action, on all jobs that there are.
+async fn orphaned_of(state: &State, n: u128, principal: &str, action: BulkAction) -> BulkRecord {
     let new = NewBulk {
         id: BulkId::from_u128(n),
         principal: principal.to_owned(),
-        action: BulkAction::Dismiss,
+        action,
         filter: JobFilter::default(),
-        before: state.ledger.bulk_now().await.unwrap(),
+        before: state.ledger.bulk_now().await.unwrap().plus_ms(60_000),
         rate: 1,
         matched: 0,
         owner: InstanceId::parse("other-1").unwrap(),
@@ -248,6 +254,28 @@ async fn an_operation_stops_where_the_ledger_went_back_and_goes_on_afterwards() 
     while status().await != BulkStatus::Done {
         tokio::task::yield_now().await;
     }
+}
+
+#[actix_web::test]
+async fn an_operation_whose_token_is_taken_away_amid_a_page_leaves_the_page_to_others() {
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("ops", Scope::Submit)]);
+    let state = state(&dir, auth.clone()).await;
+    // The owner of its lane cannot be asked: the cancel is tried in many rounds.
+    let (_, job) = submitted(&state, "1").await;
+    let id = orphaned_of(&state, 1, "ops", BulkAction::Cancel).await.id;
+    let (forwarder, mut kept) = (forwarder(&state), Kept::default());
+    take(&forwarder, &mut kept, Instant::now()).await.unwrap();
+    let row = async || state.ledger.bulk(id).await.unwrap().unwrap();
+    while row().await.page.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    auth.replace(vec![token("other", Scope::Submit)]);
+    while !row().await.is_left() {
+        tokio::task::yield_now().await;
+    }
+    let left = row().await;
+    assert_eq!((left.page, left.failed, left.status), (vec![job], 0, BulkStatus::Running));
 }
 
 #[actix_web::test]
