@@ -111,6 +111,10 @@ async fn set_drained(
         return forwarder.to_instance(&forwarded, &record.profile.holder).await;
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node.clone());
+    // Its record stays for a while after its socket: nothing is noted that is known not to happen.
+    if !incarnation.jobs.is_attached(id) {
+        return Err(unknown_node());
+    }
     let (action, wanted) = if drained {
         ("drain_node", shape::NodeState::Draining)
     } else {

@@ -23,6 +23,7 @@ mod bounds;
 mod bulks;
 mod connections;
 mod cursors;
+mod drains;
 mod forwards;
 mod handshakes;
 mod ids_over_http;
