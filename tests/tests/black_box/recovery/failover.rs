@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use testkit::PATIENCE;
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::task::JoinHandle;
@@ -148,6 +149,15 @@ async fn submitted(url: &str) -> String {
     answer.body["id"].as_str().unwrap().to_owned()
 }
 
+/// Waits until the instance has noticed the failover. Where it does not, the test ends with what it says of itself.
+async fn goes_on_by_the_standby(url: &str) {
+    let noticed = async { while failovers(url).await != 1 {} };
+    if tokio::time::timeout(PATIENCE, noticed).await.is_err() {
+        let ready = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
+        panic!("the failover is not noticed: {}", ready.text);
+    }
+}
+
 async fn failovers(url: &str) -> u64 {
     let text = patient().request("GET", &format!("{url}/metrics"), None, None).await.unwrap().text;
     let line = text.lines().find_map(|line| line.strip_prefix("fencepost_ledger_failover_total "));
@@ -221,7 +231,7 @@ async fn a_synchronous_standby_that_becomes_the_primary_goes_on_and_grants_nothi
     }
     drill.fails_over().await;
     for url in &drill.urls() {
-        until("the failover is noticed", async || failovers(url).await == 1).await;
+        goes_on_by_the_standby(url).await;
     }
     drill.grants(2_000).await;
     asking.stop().await;
@@ -249,7 +259,7 @@ async fn an_old_primary_that_lives_on_is_left_for_the_synchronous_standby_and_no
     }
     drill.divides().await;
     for url in &drill.urls() {
-        until("the failover is noticed", async || failovers(url).await == 1).await;
+        goes_on_by_the_standby(url).await;
     }
     drill.grants(2_000).await;
     asking.stop().await;
