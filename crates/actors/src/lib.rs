@@ -15,6 +15,8 @@ mod ledger_failure;
 mod mailbox;
 pub mod plans;
 mod queue_meter;
+#[cfg(test)]
+mod recorded;
 mod releases;
 mod renewals;
 mod replies;

@@ -185,11 +185,14 @@ impl Renewals {
                     locked += 1;
                     count(resource, "error");
                 }
+                // Until its owner has ended it is asked for again, and its owner told again.
                 Renewed::Lost => {
-                    kept.lost.store(true, Ordering::Release);
+                    let was_lost = kept.lost.swap(true, Ordering::AcqRel);
                     drop(kept);
-                    count(resource, "lost");
-                    tracing::warn!(%resource, %token, "a lease was lost");
+                    if !was_lost {
+                        count(resource, "lost");
+                        tracing::warn!(%resource, %token, "a lease was lost");
+                    }
                     if let Some(on_lost) = self.on_lost.get() {
                         on_lost(resource);
                     }
@@ -257,6 +260,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::recorded::Recorded;
 
     #[test]
     fn after_an_outage_leases_of_any_length_are_renewed_before_another_instance_takes_them() {
@@ -363,5 +367,26 @@ mod tests {
         let asked = [Renewal { resource, token, lease_ms: 30_000 }];
         assert!(renewals.note(&asked, &[Renewed::Done], sent, lease));
         assert!(!renewals.note(&asked, &[Renewed::Locked], sent, lease));
+    }
+
+    #[test]
+    fn a_lost_lease_is_counted_once_and_its_owner_told_until_it_has_ended() {
+        let recorded = Recorded::default();
+        let _recording = metrics::set_default_local_recorder(&recorded);
+        let (renewals, told) = (Renewals::default(), Arc::<AtomicUsize>::default());
+        let counted = Arc::clone(&told);
+        renewals.on_lost(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let (resource, token) = (Resource::parse("signer:s").unwrap(), Token::new(1));
+        let (sent, lease) = (Instant::now(), Duration::from_secs(30));
+        renewals.keep(resource.clone(), Arc::new(LeaseDeadline::new(token, sent, lease)));
+        let asked = [Renewal { resource, token, lease_ms: 30_000 }];
+        for times in 1..=3 {
+            renewals.note(&asked, &[Renewed::Lost], sent, lease);
+            assert_eq!(recorded.counter("fencepost_lease_renew_total{kind=signer,result=lost}"), 1);
+            assert_eq!(told.load(Ordering::Relaxed), times);
+        }
+        assert!(!renewals.keeps(&asked[0].resource));
     }
 }
