@@ -17,6 +17,11 @@ impl Recorded {
         self.0.lock().get(series).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
+    /// What a gauge has; `None` where nothing was recorded.
+    pub(crate) fn gauge(&self, series: &str) -> Option<f64> {
+        self.0.lock().get(series).map(|value| f64::from_bits(value.load(Ordering::Relaxed)))
+    }
+
     fn value(&self, key: &Key) -> Arc<AtomicU64> {
         let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
         let series = format!("{}{{{}}}", key.name(), labels.join(","));

@@ -4,13 +4,14 @@
 //! A count takes a small share of the time, however many jobs there are: the longer counts take, the later the next one
 //! begins. So a request costs the ledger nothing. A count that took long because the ledger hung does not delay the next ones.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::PoolName;
 use ledger::{FinishedCounts, UnfinishedCount, jittered};
 use nodes::Registry;
+use parking_lot::Mutex;
 
 use super::Jobs;
 use super::lifetime::Lifetime;
@@ -119,7 +120,7 @@ impl Statistics {
         });
         let counting = Arc::clone(&this);
         tokio::spawn(async move {
-            let (mut gauges, mut pauses) = (PoolGauges::default(), Pauses::new(UNFINISHED_EVERY));
+            let mut pauses = Pauses::new(UNFINISHED_EVERY);
             while counting.lifetime.is_serving() {
                 let (took, counted) =
                     counting.unfinished.renew(counting.ledger.unfinished_counts(COUNTED_AT_ONCE)).await;
@@ -129,7 +130,7 @@ impl Statistics {
                 } else {
                     let pools = counting.registry.pools();
                     let configured = pools.configured().iter().map(|pool| &pool.name).collect();
-                    gauges.show(&counting.unfinished.newest().await.found, &configured);
+                    show_pools(&counting.unfinished.newest().await.found, &configured);
                 }
                 tokio::time::sleep(pause).await;
             }
@@ -165,36 +166,34 @@ impl Statistics {
     }
 }
 
-/// The gauges of the pools that are shown.
-#[derive(Default)]
-struct PoolGauges(HashSet<String>);
+/// The pools that the metrics of this process have. An incarnation shows those of the ones before it, too: as empty, where
+/// nobody has configured them since.
+static POOLS_IN_METRICS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-impl PoolGauges {
-    /// Shows the configured pools, the jobs that name none under an empty label, and all other pools together as `other`:
-    /// their names are what clients make up.
-    fn show(&mut self, counts: &[UnfinishedCount], configured: &HashSet<&PoolName>) {
-        let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::from([("", (0, 0)), (OTHER_POOLS, (0, 0))]);
-        shown.extend(configured.iter().map(|pool| (pool.as_str(), (0, 0))));
-        for UnfinishedCount { pool, created, delayed, oldest_ms, .. } in counts {
-            let label = match pool {
-                None => "",
-                Some(pool) if configured.contains(pool) => pool.as_str(),
-                Some(_) => OTHER_POOLS,
-            };
-            let (waiting, oldest) = shown.entry(label).or_default();
-            *waiting += created.saturating_sub(*delayed);
-            *oldest = (*oldest).max(oldest_ms.unwrap_or(0));
+/// Sets the gauges of the configured pools, of the jobs that name none under an empty label, and of all other pools together as
+/// `other`: their names are what clients make up.
+fn show_pools(counts: &[UnfinishedCount], configured: &HashSet<&PoolName>) {
+    let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::from([("", (0, 0)), (OTHER_POOLS, (0, 0))]);
+    shown.extend(configured.iter().map(|pool| (pool.as_str(), (0, 0))));
+    for UnfinishedCount { pool, created, delayed, oldest_ms, .. } in counts {
+        let label = match pool {
+            None => "",
+            Some(pool) if configured.contains(pool) => pool.as_str(),
+            Some(_) => OTHER_POOLS,
+        };
+        let (waiting, oldest) = shown.entry(label).or_default();
+        *waiting += created.saturating_sub(*delayed);
+        *oldest = (*oldest).max(oldest_ms.unwrap_or(0));
+    }
+    let mut known = POOLS_IN_METRICS.lock();
+    for label in known.iter().filter(|label| !shown.contains_key(label.as_str())) {
+        set(label, 0, 0);
+    }
+    for (label, (waiting, oldest_ms)) in shown {
+        set(label, waiting, oldest_ms);
+        if !known.contains(label) {
+            known.insert(label.to_owned());
         }
-        // A pool that is configured no more stays in the metrics of the process, as empty.
-        let gone: Vec<_> =
-            self.0.iter().filter(|label| !shown.contains_key(label.as_str())).cloned().collect();
-        for label in &gone {
-            set(label, 0, 0);
-        }
-        for (label, (waiting, oldest_ms)) in &shown {
-            set(label, *waiting, *oldest_ms);
-        }
-        self.0.extend(shown.into_keys().map(str::to_owned));
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::jobs::lifetime::Phase;
 use crate::jobs::rates::JobRate;
+use crate::recorded::Recorded;
 
 fn pool(name: &str) -> PoolName {
     PoolName::parse(name).unwrap()
@@ -159,4 +160,26 @@ fn a_count_that_failed_is_soon_repeated_however_long_it_took() {
             "one that did not is not"
         );
     }
+}
+
+#[test]
+fn a_pool_that_is_configured_no_more_is_empty_in_the_metrics_whichever_incarnation_showed_it() {
+    let recorded = Recorded::default();
+    let _recording = metrics::set_default_local_recorder(&recorded);
+    let shown = |label: &str| {
+        let gauge = |name: &str| recorded.gauge(&format!("{name}{{pool={label}}}"));
+        (gauge("fencepost_pool_waiting"), gauge("fencepost_pool_oldest_seconds"))
+    };
+    let (kept, dropped) = (pool("shown-and-kept"), pool("shown-and-dropped"));
+    let counts = |each: u64| {
+        let of = |pool: &PoolName| waiting(Some(pool.clone()), each, Some(each * 1_000));
+        [of(&kept), of(&dropped)]
+    };
+    show_pools(&counts(7), &HashSet::from([&kept, &dropped]));
+    assert_eq!(shown("shown-and-dropped"), (Some(6.0), Some(7.0)));
+    // Nothing but the process remembers it.
+    show_pools(&counts(9), &HashSet::from([&kept]));
+    assert_eq!(shown("shown-and-kept"), (Some(8.0), Some(9.0)));
+    assert_eq!(shown("shown-and-dropped"), (Some(0.0), Some(0.0)));
+    assert_eq!(shown("other"), (Some(8.0), Some(9.0)), "its jobs are still there");
 }
