@@ -68,6 +68,7 @@ const FENCED_OPERATIONS: &[&str] = &[
     "hold_jobs",
     "close_session",
     "transfer_jobs",
+    "promote_jobs",
     "result",
     "plan",
     "tenant_lock",
@@ -216,7 +217,7 @@ pub const METRICS: &[Metric] = &[
     gauge("fencepost_nonces", "Nonces of the whole cluster that are not consumed, by state")
         .by(&["state"], &[&[&["HELD", "RELEASED", "QUARANTINED"]]]),
     // Jobs and sessions.
-    counter("fencepost_jobs_total", "Changes of jobs' states that this instance wrote")
+    counter("fencepost_jobs_total", "Changes of jobs' states that this instance wrote; CREATED counts acceptances alone")
         .by(&["state", "outcome"], &[&[&["CREATED", "DISPATCHED", "RUNNING"], &[""]], &[&["FINISHED"], OUTCOMES]]),
     counter(
         "fencepost_job_kinds_total",
@@ -226,8 +227,8 @@ pub const METRICS: &[Metric] = &[
     histogram(
         "fencepost_job_seconds",
         WAITING_SECONDS,
-        "The time of an attempt by stage: waiting from when the job is due to its dispatch, starting from then to its \
-         node's acknowledgement, running from the dispatch to the recorded result",
+        "The time of an attempt by stage: waiting from when the job is due to its dispatch (for some that were delayed, from \
+         their acceptance), starting from then to its node's acknowledgement, running from the dispatch to the recorded result",
     )
     .by(&["stage"], &[&[&["waiting", "starting", "running"]]]),
     gauge(
@@ -258,7 +259,11 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_job_notices_left_out_total", "Events that a stream of all jobs left out"),
     // Nodes.
     gauge("fencepost_registry_nodes", "Nodes that this instance knows"),
-    histogram("fencepost_registry_lag_seconds", BUS_SECONDS, "The time from a node's change to its entry here"),
+    histogram(
+        "fencepost_registry_lag_seconds",
+        BUS_SECONDS,
+        "The time from the arrival of a notice about nodes until it is applied, and from asking for records until they are read",
+    ),
     counter("fencepost_registry_cache_total", "Updates of nodes, by whether the notice had what changed")
         .by(&["result"], &[&[&["hit", "stale", "miss"]]]),
     histogram("fencepost_node_heartbeat_seconds", BUS_SECONDS, "The time from a heartbeat's arrival to its record"),
@@ -275,7 +280,10 @@ pub const METRICS: &[Metric] = &[
     // Plans.
     gauge("fencepost_plan_tasks", "Tasks of the cluster's plans that are not over, by status")
         .by(&["status"], &[&[TASK_STATUSES]]),
-    gauge("fencepost_plan_oldest_seconds", "For how long the oldest task has its status")
+    gauge(
+        "fencepost_plan_oldest_seconds",
+        "The time since the last change of the task, or UNKNOWN stage, that has not changed for longest, by status",
+    )
         .by(&["status"], &[&[TASK_STATUSES]]),
     gauge("fencepost_checkpoints_waiting", "Plans whose checkpoint the ledger has not taken yet"),
     histogram("fencepost_checkpoint_write_seconds", COMMIT_SECONDS, "The time from a stage's end to its checkpoint"),

@@ -237,6 +237,25 @@ fn what_comes_of_a_forwarded_request_is_counted_from_the_start() {
 }
 
 #[test]
+fn a_write_of_a_lane_that_is_fenced_is_counted_under_a_name_that_is_there_from_the_start() {
+    let metric = METRICS.iter().find(|metric| metric.name == "fencepost_fence_reject_total").unwrap();
+    let mut named = BTreeSet::new();
+    for file in ["lane.rs", "lane/effects.rs", "lane/reads.rs"] {
+        let source = std::fs::read_to_string(root().join("crates/actors/src/jobs").join(file)).unwrap();
+        let calls = source.lines().filter(|line| line.contains("fenced(") || line.contains("outcome("));
+        // The name is the last argument.
+        let names = calls.filter_map(|call| call.rsplit_once("\")")?.0.rsplit_once('"'));
+        named.extend(names.map(|(_, name)| name.to_owned()));
+    }
+    for known in ["jobs", "hold_jobs", "close_session", "promote_jobs"] {
+        assert!(named.contains(known), "{known} is not found where it is written: {named:?}");
+    }
+    for name in &named {
+        assert!(metric.combinations().contains(&vec![name.as_str()]), "{name} is not there from the start");
+    }
+}
+
+#[test]
 fn the_page_explains_every_metric_with_its_labels_and_no_other() {
     let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
     let (_, watched) = page.split_once("## What to watch").unwrap();
