@@ -195,6 +195,9 @@ pub enum Routed<T> {
     Elsewhere(HttpResponse),
 }
 
+/// Marks an answer that another instance has made. If a defect made it, that one has counted and logged it.
+pub struct PassedOn;
+
 /// The outcome of asking another instance.
 enum Asked {
     /// Its answer, for the caller.
@@ -627,7 +630,8 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
     if let Some(location) = answer.location {
         response.insert_header((LOCATION, location.as_slice()));
     }
-    let response = response.body(answer.body);
+    let mut response = response.body(answer.body);
+    response.extensions_mut().insert(PassedOn);
     match owner {
         Some(owner) => {
             (result, Asked::NotOwner(owner.and_then(|owner| InstanceId::parse(&owner).ok()), response))
@@ -679,6 +683,22 @@ fn lost(member: &Member) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_answer_of_another_instance_is_marked_as_one() {
+        let answer = |status| PassedBack {
+            status,
+            content_type: None,
+            retry_after: None,
+            location: None,
+            body: Vec::new(),
+        };
+        for status in [200, 404, 500] {
+            let ("answered", Asked::Answered(response)) = read(answer(status)) else { panic!("{status}") };
+            assert_eq!(response.status().as_u16(), status);
+            assert!(response.extensions().contains::<PassedOn>(), "{status}");
+        }
+    }
 
     #[test]
     fn a_path_is_signed_as_it_is_sent() {

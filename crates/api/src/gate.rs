@@ -26,6 +26,7 @@ use wire::Code;
 use crate::auth::{Access, Principal};
 use crate::connection::UnderWay;
 use crate::drain_body::{Chunked, keep_with};
+use crate::forwarder::PassedOn;
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
 use crate::peer_credential::{self, ForBulk, Noted, Proven};
@@ -134,7 +135,7 @@ pub async fn pass(
         let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
         traces::answered(traced, status, principal.as_ref().map(|principal| principal.name()));
     }
-    if status == StatusCode::INTERNAL_SERVER_ERROR {
+    if status == StatusCode::INTERNAL_SERVER_ERROR && !is_passed_on(&answer) {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
     } else if !quiet {
@@ -144,6 +145,11 @@ pub async fn pass(
         });
     }
     answer
+}
+
+/// Whether another instance has made the answer.
+fn is_passed_on(answer: &Result<ServiceResponse<BoxBody>, Error>) -> bool {
+    answer.as_ref().is_ok_and(|answer| answer.response().extensions().contains::<PassedOn>())
 }
 
 /// The code of a refusal that this instance has made itself.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use domain::{InstanceId, Timestamp};
 use ids::snowflake::{Keeping, Options};
 use ids::{Segments, Sequences, Snowflakes, SystemClock};
@@ -33,7 +33,7 @@ mod plans_seen;
 mod shared;
 
 use crate::auth::{Auth, Scope, Sees, Token, digest};
-use crate::forwarder::Forwarder;
+use crate::forwarder::{Forwarder, PassedOn};
 use crate::server::{Handle, Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
@@ -326,6 +326,33 @@ async fn a_panic_is_a_500_under_the_request_id_and_the_next_request_is_served() 
     let next =
         call_service(&service, TestRequest::get().insert_header(LOCAL).uri("/v1/signers").to_request()).await;
     assert_eq!(next.status(), StatusCode::OK);
+}
+
+#[actix_web::test]
+async fn a_defect_is_counted_by_the_instance_that_has_it_and_not_by_the_one_that_passes_its_answer_on() {
+    let dir = TempDir::new().unwrap();
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    async fn passed_on() -> HttpResponse {
+        let mut answer = own().await;
+        answer.extensions_mut().insert(PassedOn);
+        answer
+    }
+    async fn own() -> HttpResponse {
+        HttpResponse::InternalServerError().finish()
+    }
+    let app = app(&forwarder(&state(&dir, Auth::open()).await));
+    let app = app.route("/passed-on", web::get().to(passed_on)).route("/own", web::get().to(own));
+    let service = init_service(app).await;
+    for (path, defects) in [("/passed-on", 0), ("/own", 1), ("/passed-on", 1)] {
+        let request = TestRequest::get().insert_header(LOCAL).uri(path).to_request();
+        let answer = call_service(&service, request).await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR, "{path}");
+        let shown = counted.render();
+        let count = shown.lines().find_map(|line| line.strip_prefix("fencepost_internal_errors_total "));
+        assert_eq!(count.unwrap_or("0"), defects.to_string(), "{path}");
+    }
 }
 
 /// Sends bytes and reads until the server closes.

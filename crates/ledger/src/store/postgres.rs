@@ -493,7 +493,7 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     loop {
         let attempt = async {
             // A server that does not even refuse is waited for no longer than that.
-            let compared = tokio::time::timeout_at(deadline, compared(connect, migrate)).await;
+            let compared = timeout_at(deadline, compared(connect, migrate)).await;
             let (mut connection, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
             if lacks {
                 migrations::POSTGRES.run(&mut connection).await.map_err(not_settled)?;
