@@ -102,7 +102,7 @@ impl Comparison {
         self.correct(&live);
         let Some(own) = own else {
             self.missing.clear();
-            return;
+            return count(mistaken(None, &live, 0));
         };
         let begun = Instant::now();
         let looked = self.look_for(expected(&self.me, &own, &live)).await;
@@ -119,7 +119,7 @@ impl Comparison {
         let is_compared = |it: &&Instance| it.bus.is_some() && !missing.contains_key(&it.about.id);
         let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
         self.cluster_view.compared_buses(differ, compared.collect(), looked_at);
-        metrics::gauge!("fencepost_instances_on_other_buses").set(mistaken(&own, &live, found.len()) as f64);
+        count(mistaken(Some(&own), &live, found.len()));
         self.show(found);
         (self.noted, self.missing) = (Some(own), missing);
     }
@@ -220,9 +220,15 @@ pub(crate) fn compare(own: &str, live: &[Instance], unseen: &HashSet<InstanceId>
     wrong.collect()
 }
 
+/// Shows how many instances use another bus by mistake.
+fn count(instances: usize) {
+    metrics::gauge!("fencepost_instances_on_other_buses").set(instances as f64);
+}
+
 /// How many of the live instances use another bus by mistake, given how many were `found` to be on another one. A cluster may be
-/// without Redis: then each instance has a bus of its own.
-fn mistaken(own: &str, live: &[Instance], found: usize) -> usize {
+/// without Redis: then each instance has a bus of its own. While the `own` one is away, nothing is known of that.
+fn mistaken(own: Option<&str>, live: &[Instance], found: usize) -> usize {
+    let Some(own) = own else { return 0 };
     let is_local = |bus: &str| bus.split(':').next() == Some(bus::Kind::Local.as_str());
     if !is_local(own) {
         return found;
@@ -275,7 +281,8 @@ mod tests {
         {
             let found = compare(own, live, &HashSet::new());
             assert_eq!(found.len(), told, "{own}: {found:?}");
-            assert_eq!(mistaken(own, live, found.len()), mistakes, "{own}: {found:?}");
+            assert_eq!(mistaken(Some(own), live, found.len()), mistakes, "{own}: {found:?}");
+            assert_eq!(mistaken(None, live, found.len()), 0, "the own bus is away");
         }
     }
 
