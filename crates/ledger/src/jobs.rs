@@ -9,6 +9,9 @@ pub(crate) mod columns;
 pub(crate) mod plan;
 pub(crate) mod rows;
 
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
@@ -197,11 +200,12 @@ pub struct OrphanedLane {
     pub owner: Option<InstanceId>,
 }
 
-/// The unfinished jobs that name a pool, or that name none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Pools that jobs are counted by at most, beside those that the caller names: clients make up any number of them.
+pub const POOLS_COUNTED_MAX: usize = 10_000;
+
+/// Unfinished jobs by their states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedCount {
-    /// The pool.
-    pub pool: Option<PoolName>,
     /// The jobs that are CREATED.
     pub created: u64,
     /// Those of them that are not due yet, or are held.
@@ -215,8 +219,8 @@ pub struct UnfinishedCount {
 }
 
 impl UnfinishedCount {
-    /// Adds others of the same pool.
-    pub(crate) fn add(&mut self, others: &Self) {
+    /// Adds others.
+    pub fn add(&mut self, others: &Self) {
         self.created += others.created;
         self.delayed += others.delayed;
         self.dispatched += others.dispatched;
@@ -225,13 +229,61 @@ impl UnfinishedCount {
     }
 }
 
+/// The unfinished jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnfinishedCounts {
+    /// All of them.
+    pub all: UnfinishedCount,
+    /// Those that name each pool, and those that name none.
+    pub of_pools: BTreeMap<Option<PoolName>, UnfinishedCount>,
+    /// Those whose pools are not among these, since there are too many.
+    pub of_further_pools: UnfinishedCount,
+}
+
+impl UnfinishedCounts {
+    /// Adds jobs that name this pool. The pools in `counted` have room however many others there are.
+    pub(crate) fn add(
+        &mut self,
+        pool: Option<PoolName>,
+        jobs: &UnfinishedCount,
+        counted: &HashSet<PoolName>,
+    ) {
+        self.all.add(jobs);
+        let has_room = self.of_pools.len() < POOLS_COUNTED_MAX
+            || pool.as_ref().is_none_or(|pool| counted.contains(pool));
+        match self.of_pools.entry(pool) {
+            Entry::Occupied(mut known) => known.get_mut().add(jobs),
+            Entry::Vacant(new) if has_room => {
+                new.insert(*jobs);
+            }
+            Entry::Vacant(_) => self.of_further_pools.add(jobs),
+        }
+    }
+}
+
 /// The finished jobs that are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishedCounts {
     /// All of them.
     pub all: u64,
-    /// Those of each pool, without those that name none.
+    /// Those that name a pool, also one that is not among the following.
+    pub in_pools: u64,
+    /// Those of each pool; if there are too many, of the pools with the most.
     pub of_pools: Vec<(PoolName, u64)>,
+}
+
+impl FinishedCounts {
+    /// Forgets the pools with the fewest jobs, if there are too many. Those in `counted` stay, and so does the last one, of which
+    /// more jobs may be found.
+    pub(crate) fn forget_smallest(&mut self, counted: &HashSet<PoolName>) {
+        if self.of_pools.len() < POOLS_COUNTED_MAX * 2 + counted.len() {
+            return;
+        }
+        let newest = self.of_pools.pop();
+        self.of_pools.sort_by_key(|(pool, jobs)| (!counted.contains(pool), Reverse(*jobs)));
+        self.of_pools.truncate(POOLS_COUNTED_MAX + counted.len());
+        self.of_pools.extend(newest);
+    }
 }
 
 /// Which jobs to list. All conditions together.
@@ -448,18 +500,20 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// The unfinished jobs, by pool. Reads all of them, `piece` jobs in a statement, so that it ends however many there are:
-    /// not for every request. What changes meanwhile may be counted twice, or not.
+    /// The unfinished jobs, by pool: these pools, and [`POOLS_COUNTED_MAX`] others at most. Reads all jobs, `piece` of them in a
+    /// statement, so that it ends however many there are: not for every request. What changes meanwhile may be counted twice, or
+    /// not.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>>;
+    async fn unfinished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<UnfinishedCounts>;
 
-    /// The finished jobs. Reads two indexes from end to end in the same way: seldom where there are many.
+    /// The finished jobs, by pool: these pools, and a few times [`POOLS_COUNTED_MAX`] others at most. Reads two indexes from end to
+    /// end in the same way: seldom where there are many.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts>;
+    async fn finished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<FinishedCounts>;
 
     /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
     /// wholly that old; of the jobs of days before the last one of these, and of those without a partition, `limit` at most are
@@ -566,6 +620,43 @@ impl JobFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pool(number: usize) -> PoolName {
+        PoolName::parse(&format!("p{number}")).unwrap()
+    }
+
+    #[test]
+    fn unfinished_jobs_of_made_up_pools_are_counted_together_where_the_pools_are_too_many() {
+        let counted = HashSet::from([PoolName::parse("configured").unwrap()]);
+        let one = UnfinishedCount { created: 1, oldest_ms: Some(5), ..UnfinishedCount::default() };
+        let mut counts = UnfinishedCounts::default();
+        for number in 0..POOLS_COUNTED_MAX + 7 {
+            counts.add(Some(pool(number)), &one, &counted);
+        }
+        for pool in [counted.iter().next().cloned(), None, Some(pool(0))] {
+            counts.add(pool, &one, &counted);
+        }
+        let further = UnfinishedCount { created: 7, ..one };
+        assert_eq!((counts.of_pools.len(), counts.of_further_pools), (POOLS_COUNTED_MAX + 2, further));
+        let all: u64 = counts.of_pools.values().map(|count| count.created).sum();
+        assert_eq!((counts.all.created, all), (POOLS_COUNTED_MAX as u64 + 10, counts.all.created - 7));
+        assert_eq!(counts.of_pools[&Some(pool(0))].created, 2, "one that is known has room");
+    }
+
+    #[test]
+    fn of_too_many_pools_of_finished_jobs_the_smallest_are_forgotten() {
+        let counted = HashSet::from([pool(0)]);
+        let mut counts = FinishedCounts::default();
+        for number in 0..POOLS_COUNTED_MAX * 5 {
+            counts.of_pools.push((pool(number), number as u64));
+            counts.forget_smallest(&counted);
+            assert_eq!(counts.of_pools.last().unwrap().0, pool(number), "more of it may be found");
+            assert!(counts.of_pools.len() <= POOLS_COUNTED_MAX * 2 + 1);
+        }
+        let kept: HashSet<_> = counts.of_pools.into_iter().map(|(pool, _)| pool).collect();
+        let largest = (0..POOLS_COUNTED_MAX).map(|n| POOLS_COUNTED_MAX * 5 - 1 - n);
+        assert!(kept.contains(&pool(0)) && largest.map(pool).all(|pool| kept.contains(&pool)));
+    }
 
     #[test]
     fn a_bounded_scan_reads_the_index_of_the_condition_that_the_fewest_jobs_meet() {

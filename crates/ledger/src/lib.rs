@@ -60,7 +60,8 @@ pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
     Finished, FinishedCounts, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite,
     Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX,
-    PARTITION_DAYS_AHEAD, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount, Unwritten, WaitingGroup,
+    PARTITION_DAYS_AHEAD, POOLS_COUNTED_MAX, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount,
+    UnfinishedCounts, Unwritten, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
 pub use migrations::Migrate;

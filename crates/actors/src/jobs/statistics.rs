@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::PoolName;
-use ledger::{FinishedCounts, UnfinishedCount, jittered};
+use ledger::{FinishedCounts, UnfinishedCount, UnfinishedCounts, jittered};
 use nodes::Registry;
 use parking_lot::Mutex;
 
@@ -45,7 +45,7 @@ pub(super) struct Statistics {
     pub(super) registry: Registry,
     pub(super) rates: Arc<RateCounter>,
     lifetime: Lifetime,
-    unfinished: Counted<Vec<UnfinishedCount>>,
+    unfinished: Counted<UnfinishedCounts>,
     finished: Counted<FinishedCounts>,
 }
 
@@ -66,6 +66,14 @@ pub struct PoolStatistics {
     pub oldest_ms: Option<u64>,
     /// The rates of this instance.
     pub rates: JobRates,
+}
+
+impl PoolStatistics {
+    /// The same with these unfinished jobs.
+    const fn with(self, jobs: &UnfinishedCount) -> Self {
+        let UnfinishedCount { created, delayed, dispatched, running, oldest_ms } = *jobs;
+        Self { created, delayed, dispatched, running, oldest_ms, ..self }
+    }
 }
 
 /// What is known of all jobs.
@@ -122,15 +130,13 @@ impl Statistics {
         tokio::spawn(async move {
             let mut pauses = Pauses::new(UNFINISHED_EVERY);
             while counting.lifetime.is_serving() {
-                let (took, counted) =
-                    counting.unfinished.renew(counting.ledger.unfinished_counts(COUNTED_AT_ONCE)).await;
+                let pools = configured(&counting.registry);
+                let count = counting.ledger.unfinished_counts(COUNTED_AT_ONCE, &pools);
+                let (took, counted) = counting.unfinished.renew(count).await;
                 let pause = pauses.after(took, counted.is_ok());
-                if let Err(error) = counted {
-                    tracing::debug!(%error, "the unfinished jobs could not be counted");
-                } else {
-                    let pools = counting.registry.pools();
-                    let configured = pools.configured().iter().map(|pool| &pool.name).collect();
-                    show_pools(&counting.unfinished.newest().await.found, &configured);
+                match counted {
+                    Ok(count) => show_pools(&count.found, &pools),
+                    Err(error) => tracing::debug!(%error, "the unfinished jobs could not be counted"),
                 }
                 tokio::time::sleep(pause).await;
             }
@@ -139,8 +145,9 @@ impl Statistics {
         tokio::spawn(async move {
             let mut pauses = Pauses::new(FINISHED_EVERY);
             while counting.lifetime.is_serving() {
-                let (took, counted) =
-                    counting.finished.renew(counting.ledger.finished_counts(COUNTED_AT_ONCE)).await;
+                let pools = configured(&counting.registry);
+                let count = counting.ledger.finished_counts(COUNTED_AT_ONCE, &pools);
+                let (took, counted) = counting.finished.renew(count).await;
                 let pause = pauses.after(took, counted.is_ok());
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the finished jobs could not be counted");
@@ -154,8 +161,7 @@ impl Statistics {
     async fn newest(&self) -> JobStatistics {
         let unfinished = self.unfinished.newest().await;
         let finished = tokio::time::timeout(FINISHED_WAIT_MAX, self.finished.newest()).await.ok();
-        let pools = self.registry.pools();
-        let configured = pools.configured().iter().map(|pool| &pool.name).collect();
+        let configured = configured(&self.registry);
         let mut rates = self.rates.read();
         let history = std::mem::take(&mut rates.history);
         let found = finished.as_ref().map(|count| &count.found);
@@ -166,21 +172,27 @@ impl Statistics {
     }
 }
 
+fn configured(registry: &Registry) -> HashSet<PoolName> {
+    registry.pools().configured().iter().map(|pool| pool.name.clone()).collect()
+}
+
 /// The pools that the metrics of this process have. An incarnation shows those of the ones before it, too: as empty, where
 /// nobody has configured them since.
 static POOLS_IN_METRICS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Sets the gauges of the configured pools, of the jobs that name none under an empty label, and of all other pools together as
 /// `other`: their names are what clients make up.
-fn show_pools(counts: &[UnfinishedCount], configured: &HashSet<&PoolName>) {
+fn show_pools(counts: &UnfinishedCounts, configured: &HashSet<PoolName>) {
     let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::from([("", (0, 0)), (OTHER_POOLS, (0, 0))]);
     shown.extend(configured.iter().map(|pool| (pool.as_str(), (0, 0))));
-    for UnfinishedCount { pool, created, delayed, oldest_ms, .. } in counts {
-        let label = match pool {
-            None => "",
-            Some(pool) if configured.contains(pool) => pool.as_str(),
-            Some(_) => OTHER_POOLS,
-        };
+    let labelled = counts.of_pools.iter().map(|(pool, jobs)| match pool {
+        None => ("", jobs),
+        Some(pool) if configured.contains(pool) => (pool.as_str(), jobs),
+        Some(_) => (OTHER_POOLS, jobs),
+    });
+    for (label, UnfinishedCount { created, delayed, oldest_ms, .. }) in
+        labelled.chain([(OTHER_POOLS, &counts.of_further_pools)])
+    {
         let (waiting, oldest) = shown.entry(label).or_default();
         *waiting += created.saturating_sub(*delayed);
         *oldest = (*oldest).max(oldest_ms.unwrap_or(0));
@@ -230,20 +242,20 @@ impl Pauses {
 
 /// Brings the counts and the rates together. Configured pools are there even if they have no jobs.
 fn by_pool(
-    unfinished: &[UnfinishedCount],
+    unfinished: &UnfinishedCounts,
     finished: Option<&FinishedCounts>,
     rates: Rates,
-    configured: &HashSet<&PoolName>,
+    configured: &HashSet<PoolName>,
 ) -> (PoolStatistics, Vec<(Option<PoolName>, PoolStatistics)>) {
     // A pool of which no finished job was found has none, once they are counted.
     let empty = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
-    let mut all = PoolStatistics { finished: finished.map(|counts| counts.all), rates: rates.all, ..empty };
+    let all = PoolStatistics { finished: finished.map(|counts| counts.all), rates: rates.all, ..empty };
+    let all = all.with(&unfinished.all);
     let mut pools: BTreeMap<Option<PoolName>, PoolStatistics> =
-        configured.iter().map(|pool| (Some((*pool).clone()), empty)).collect();
+        configured.iter().map(|pool| (Some(pool.clone()), empty)).collect();
     pools.insert(None, PoolStatistics { rates: rates.without_pool, ..empty });
     if let Some(counts) = finished {
-        let in_pools: u64 = counts.of_pools.iter().map(|(_, jobs)| jobs).sum();
-        pools.entry(None).or_insert(empty).finished = Some(counts.all.saturating_sub(in_pools));
+        pools.entry(None).or_insert(empty).finished = Some(counts.all.saturating_sub(counts.in_pools));
         for (pool, jobs) in &counts.of_pools {
             pools.entry(Some(pool.clone())).or_insert(empty).finished = Some(*jobs);
         }
@@ -251,15 +263,9 @@ fn by_pool(
     for (pool, rates) in rates.of_pools {
         pools.entry(Some(pool)).or_insert(empty).rates = rates;
     }
-    for count in unfinished {
-        let of_pool = pools.entry(count.pool.clone()).or_insert(empty);
-        for sum in [&mut all, of_pool] {
-            sum.created += count.created;
-            sum.delayed += count.delayed;
-            sum.dispatched += count.dispatched;
-            sum.running += count.running;
-            sum.oldest_ms = sum.oldest_ms.max(count.oldest_ms);
-        }
+    for (pool, jobs) in &unfinished.of_pools {
+        let of_pool = pools.entry(pool.clone()).or_insert(empty);
+        *of_pool = of_pool.with(jobs);
     }
     let mut pools: Vec<_> = pools.into_iter().collect();
     if pools.len() > POOLS_SHOWN_MAX {

@@ -1,6 +1,6 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -9,8 +9,8 @@ use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
-    AuditEntry, ClientRef, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource,
-    SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Timestamp, Token,
+    AuditEntry, ClientRef, ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, PoolName,
+    Resource, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, Timestamp, Token,
 };
 use ledger::*;
 use parking_lot::Mutex;
@@ -364,11 +364,11 @@ impl Jobs for Flaky {
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_of(jobs).await
     }
-    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
-        self.real.unfinished_counts(piece).await
+    async fn unfinished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<UnfinishedCounts> {
+        self.real.unfinished_counts(piece, pools).await
     }
-    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts> {
-        self.real.finished_counts(piece).await
+    async fn finished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<FinishedCounts> {
+        self.real.finished_counts(piece, pools).await
     }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.plan.purges.step(("jobs", age_ms), limit, self.real.purge_jobs(age_ms, limit)).await
@@ -714,14 +714,14 @@ impl Settings for Flaky {
     }
     async fn pause_pool(
         &self,
-        pool: &domain::PoolName,
+        pool: &PoolName,
         reason: &str,
         for_ms: Option<u64>,
         by: &AuditEntry,
     ) -> Result<domain::PoolPause> {
         self.real.pause_pool(pool, reason, for_ms, by).await
     }
-    async fn resume_pool(&self, pool: &domain::PoolName, by: &AuditEntry) -> Result<()> {
+    async fn resume_pool(&self, pool: &PoolName, by: &AuditEntry) -> Result<()> {
         self.real.resume_pool(pool, by).await
     }
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {

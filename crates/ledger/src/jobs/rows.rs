@@ -225,19 +225,19 @@ record! {
     }
 }
 
-impl TryFrom<UnfinishedCountRow> for UnfinishedCount {
+impl TryFrom<UnfinishedCountRow> for (Option<PoolName>, UnfinishedCount) {
     type Error = Error;
 
     fn try_from(row: UnfinishedCountRow) -> Result<Self> {
-        Ok(Self {
-            pool: name(&row.pool, PoolName::parse)?,
+        let jobs = UnfinishedCount {
             created: records::count(row.created)?,
             delayed: records::count(row.delayed)?,
             dispatched: records::count(row.dispatched)?,
             running: records::count(row.running)?,
             // The clock may have been set back.
             oldest_ms: row.oldest_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
-        })
+        };
+        Ok((name(&row.pool, PoolName::parse)?, jobs))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::jobs::rows::{
 use crate::jobs::{
     FinishedCounts, HELD_DUE_MICROS, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, Jobs, JobsVerdict,
     KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX, PromotedJob, UnderWay,
-    UnfinishedCount, Unwritten, WaitingGroup,
+    UnfinishedCounts, Unwritten, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
@@ -305,12 +305,12 @@ impl Jobs for Store {
         records::all(self.all::<AttemptRow>(Way::KeyReads, ask).await?)
     }
 
-    async fn unfinished_counts(&self, piece: u32) -> Result<Vec<UnfinishedCount>> {
-        self.count_unfinished(piece).await
+    async fn unfinished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<UnfinishedCounts> {
+        self.count_unfinished(piece, pools).await
     }
 
-    async fn finished_counts(&self, piece: u32) -> Result<FinishedCounts> {
-        self.count_finished(piece).await
+    async fn finished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<FinishedCounts> {
+        self.count_finished(piece, pools).await
     }
 
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {

@@ -1,8 +1,10 @@
 //! Lists of jobs, and forgetting the finished ones.
 
+use std::collections::HashSet;
+
 use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
-use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
+use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount, UnfinishedCounts};
 use sqlx::{Connection, PgConnection};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -163,8 +165,9 @@ pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
 }
 
 pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
-    assert_eq!(b.ledger.unfinished_counts(100).await.unwrap(), []);
-    assert_eq!(b.ledger.finished_counts(100).await.unwrap(), FinishedCounts::default());
+    let pools = HashSet::new();
+    assert_eq!(b.ledger.unfinished_counts(100, &pools).await.unwrap(), UnfinishedCounts::default());
+    assert_eq!(b.ledger.finished_counts(100, &pools).await.unwrap(), FinishedCounts::default());
     stock(&b).await;
     let lane = b.lane(session("later"), &owner("a")).await;
     let delayed = NewJob { due: Due::InMs(LONG_MS), ..plain(job(20)) };
@@ -172,30 +175,31 @@ pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
     b.does(of_lane(&lane, [submit(delayed), submit(held)])).await;
     b.ledger.hold_jobs(&lane).await.unwrap().unwrap();
     let pool = PoolName::parse("p").unwrap();
-    let counted = async || b.ledger.unfinished_counts(100).await.unwrap();
+    let counted = async || b.ledger.unfinished_counts(100, &pools).await.unwrap();
     let counts = counted().await;
-    let [none, p] = &*counts else { panic!("{counts:?}") };
-    assert_eq!((&none.pool, none.created, none.delayed, none.dispatched, none.running), (&None, 3, 2, 1, 1));
-    assert_eq!((p.pool.as_ref(), p.created, p.delayed, p.dispatched, p.running), (Some(&pool), 1, 0, 1, 1));
-    let finished = FinishedCounts { all: 6, of_pools: vec![(pool.clone(), 3)] };
+    let states = |of: &UnfinishedCount| (of.created, of.delayed, of.dispatched, of.running);
+    assert_eq!(counts.of_pools.len(), 2, "{counts:?}");
+    let (none, p) = (counts.of_pools[&None], counts.of_pools[&Some(pool.clone())]);
+    assert_eq!((states(&none), states(&p), states(&counts.all)), ((3, 2, 1, 1), (1, 0, 1, 1), (4, 2, 2, 2)));
+    let finished = FinishedCounts { all: 6, in_pools: 3, of_pools: vec![(pool.clone(), 3)] };
     // In as many statements as it takes.
     for piece in [1, 2, 3, 6, 7, 100] {
-        assert_eq!(b.ledger.finished_counts(piece).await.unwrap(), finished, "{piece}");
-        let without_age = |counts: Vec<UnfinishedCount>| {
-            counts.into_iter().map(|count| UnfinishedCount { oldest_ms: None, ..count }).collect::<Vec<_>>()
-        };
-        let again = b.ledger.unfinished_counts(piece).await.unwrap();
-        assert!(again.iter().all(|count| count.oldest_ms.is_some()), "{piece}: {again:?}");
-        assert_eq!(without_age(again), without_age(counts.clone()), "{piece}");
+        assert_eq!(b.ledger.finished_counts(piece, &pools).await.unwrap(), finished, "{piece}");
+        let again = b.ledger.unfinished_counts(piece, &pools).await.unwrap();
+        let each =
+            |of: &UnfinishedCounts| of.of_pools.values().chain([&of.all]).map(states).collect::<Vec<_>>();
+        assert_eq!(each(&again), each(&counts), "{piece}");
+        assert!(again.of_pools.values().all(|count| count.oldest_ms.is_some()), "{piece}: {again:?}");
     }
     // The age is that of the longest wait, and what is not due yet does not wait.
-    let of_pool =
-        |counts: &[UnfinishedCount]| counts.iter().find(|one| one.pool.is_some()).unwrap().oldest_ms;
-    eventually("the one that waits gets older", async || of_pool(&counted().await) > p.oldest_ms).await;
-    assert!(of_pool(&counted().await).unwrap() < LONG_MS);
+    let of_pool = async || counted().await.of_pools[&Some(pool.clone())].oldest_ms;
+    eventually("the one that waits gets older", async || of_pool().await > p.oldest_ms).await;
+    assert!(of_pool().await.unwrap() < LONG_MS);
     let first = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&first, [dispatch(job(0), 1), dispatch(job(1), 1)])).await;
-    assert!(counted().await.iter().all(|count| count.oldest_ms.is_none()), "{:?}", counted().await);
+    let counts = counted().await;
+    assert!(counts.of_pools.values().all(|count| count.oldest_ms.is_none()), "{counts:?}");
+    assert_eq!(counts.all.oldest_ms, None);
 }
 
 /// A job that a new owner of its lane holds.

@@ -20,16 +20,23 @@ fn no_rates() -> Rates {
     Rates::default()
 }
 
-fn waiting(pool: Option<PoolName>, created: u64, oldest_ms: Option<u64>) -> UnfinishedCount {
-    UnfinishedCount { pool, created, delayed: 1, dispatched: 2, running: 3, oldest_ms }
+/// Jobs of some pools: so many that are CREATED, and for how long the first of them has been due.
+fn waiting<const N: usize>(jobs: [(Option<PoolName>, u64, Option<u64>); N]) -> UnfinishedCounts {
+    let mut counts = UnfinishedCounts::default();
+    for (pool, created, oldest_ms) in jobs {
+        let of_pool = UnfinishedCount { created, delayed: 1, dispatched: 2, running: 3, oldest_ms };
+        counts.all.add(&of_pool);
+        counts.of_pools.insert(pool, of_pool);
+    }
+    counts
 }
 
 #[test]
 fn without_any_job_all_and_each_configured_pool_are_zero() {
     let (p, q) = (pool("p"), pool("q"));
-    let (configured, counts) = (HashSet::from([&q, &p]), FinishedCounts::default());
+    let (configured, counts) = (HashSet::from([q.clone(), p.clone()]), FinishedCounts::default());
     for finished in [Some(&counts), None] {
-        let (all, pools) = by_pool(&[], finished, no_rates(), &configured);
+        let (all, pools) = by_pool(&UnfinishedCounts::default(), finished, no_rates(), &configured);
         let zero = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
         assert_eq!(all, zero);
         assert_eq!(pools, [(None, zero), (Some(p.clone()), zero), (Some(q.clone()), zero)]);
@@ -39,9 +46,9 @@ fn without_any_job_all_and_each_configured_pool_are_zero() {
 #[test]
 fn counts_and_rates_of_a_pool_come_together_and_add_up() {
     let (p, q) = (pool("p"), pool("q"));
-    let unfinished =
-        [waiting(None, 4, Some(7)), waiting(Some(p.clone()), 5, Some(9)), waiting(Some(q.clone()), 6, None)];
-    let finished = FinishedCounts { all: 100, of_pools: vec![(p.clone(), 40), (pool("old"), 1)] };
+    let unfinished = waiting([(None, 4, Some(7)), (Some(p.clone()), 5, Some(9)), (Some(q.clone()), 6, None)]);
+    let finished =
+        FinishedCounts { all: 100, in_pools: 41, of_pools: vec![(p.clone(), 40), (pool("old"), 1)] };
     let rate = |accepted| [JobRate { accepted, ..JobRate::default() }; 3];
     let rates = Rates {
         all: rate(3.0),
@@ -77,8 +84,9 @@ fn counts_and_rates_of_a_pool_come_together_and_add_up() {
 fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
     let configured = pool("configured");
     let of_pools = (0..=POOLS_SHOWN_MAX as u64).map(|n| (pool(&format!("p{n}")), n + 1)).collect();
-    let finished = FinishedCounts { all: 1_000_000, of_pools };
-    let (_, pools) = by_pool(&[], Some(&finished), no_rates(), &HashSet::from([&configured]));
+    let finished = FinishedCounts { all: 1_000_000, in_pools: 1_000, of_pools };
+    let none = UnfinishedCounts::default();
+    let (_, pools) = by_pool(&none, Some(&finished), no_rates(), &HashSet::from([configured]));
     assert_eq!(pools.len(), POOLS_SHOWN_MAX);
     let has =
         |name: &str| pools.iter().any(|(pool, _)| pool.as_ref().is_some_and(|pool| pool.as_str() == name));
@@ -108,14 +116,14 @@ async fn statistics_wait_for_the_count_of_unfinished_jobs_and_a_moment_for_that_
         finished: Counted::default(),
     };
     assert!(statistics.newest().now_or_never().is_none());
-    let (_, counted) = statistics.unfinished.renew(async { Ok(vec![waiting(None, 4, None)]) }).await;
+    let (_, counted) = statistics.unfinished.renew(async { Ok(waiting([(None, 4, None)])) }).await;
     counted.unwrap();
     let shown = statistics.newest().await;
     assert_eq!((shown.all.created, shown.all.finished, shown.finished_counted_ago), (4, None, None));
     let mut first = pin!(statistics.newest());
     assert!(first.as_mut().now_or_never().is_none(), "the finished jobs may be counted in a moment");
-    let (_, counted) =
-        statistics.finished.renew(async { Ok(FinishedCounts { all: 5, of_pools: vec![] }) }).await;
+    let five = FinishedCounts { all: 5, ..FinishedCounts::default() };
+    let (_, counted) = statistics.finished.renew(async { Ok(five) }).await;
     counted.unwrap();
     let first = first.await;
     assert_eq!((first.all.finished, first.finished_counted_ago.is_some()), (Some(5), true));
@@ -172,14 +180,20 @@ fn a_pool_that_is_configured_no_more_is_empty_in_the_metrics_whichever_incarnati
     };
     let (kept, dropped) = (pool("shown-and-kept"), pool("shown-and-dropped"));
     let counts = |each: u64| {
-        let of = |pool: &PoolName| waiting(Some(pool.clone()), each, Some(each * 1_000));
-        [of(&kept), of(&dropped)]
+        let of = |pool: &PoolName| (Some(pool.clone()), each, Some(each * 1_000));
+        waiting([of(&kept), of(&dropped)])
     };
-    show_pools(&counts(7), &HashSet::from([&kept, &dropped]));
+    show_pools(&counts(7), &HashSet::from([kept.clone(), dropped.clone()]));
     assert_eq!(shown("shown-and-dropped"), (Some(6.0), Some(7.0)));
     // Nothing but the process remembers it.
-    show_pools(&counts(9), &HashSet::from([&kept]));
+    let further = UnfinishedCount { created: 4, oldest_ms: Some(11_000), ..UnfinishedCount::default() };
+    let counts = UnfinishedCounts { of_further_pools: further, ..counts(9) };
+    show_pools(&counts, &HashSet::from([kept]));
     assert_eq!(shown("shown-and-kept"), (Some(8.0), Some(9.0)));
     assert_eq!(shown("shown-and-dropped"), (Some(0.0), Some(0.0)));
-    assert_eq!(shown("other"), (Some(8.0), Some(9.0)), "its jobs are still there");
+    assert_eq!(
+        shown("other"),
+        (Some(12.0), Some(11.0)),
+        "its jobs are still there, and those of further pools"
+    );
 }
