@@ -9,11 +9,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{HISTORY_STEP, JobCount, JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
-use domain::{InstanceId, PoolName, PoolPause};
+use domain::{InstanceId, PoolName, PoolPause, TenantId};
 use wire::Code;
 use wire::stats::{
     InstanceRates, JobHistory, JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats,
-    SlotStats, Stats, TaskStatuses,
+    SlotStats, Stats, TaskStatuses, TenantStats,
 };
 
 use crate::extract::Query;
@@ -102,6 +102,7 @@ fn own(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, paus
         history_since: Some(to_wire::ago(kept)),
         history: history(&jobs.history),
         pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool, pauses)).collect(),
+        tenants: jobs.tenants.iter().map(|(name, jobs)| of_tenant(name.as_ref(), jobs)).collect(),
         slots: Some(SlotStats { used: jobs.slots.0, all: jobs.slots.1 }),
         plans: PlanStatuses {
             created: plan(PlanStatus::Created),
@@ -148,6 +149,16 @@ fn of_pool(name: Option<&PoolName>, pool: &PoolStatistics, pauses: &[PoolPause])
         oldest_waiting_ms: pool.oldest_ms,
         rates: rates(&pool.rates),
         paused: pauses.iter().any(|pause| Some(&pause.pool) == name),
+    }
+}
+
+fn of_tenant(name: Option<&TenantId>, jobs: &PoolStatistics) -> TenantStats {
+    TenantStats {
+        tenant: name.map(ToString::to_string),
+        jobs: states(jobs),
+        delayed: jobs.delayed,
+        oldest_waiting_ms: jobs.oldest_ms,
+        rates: rates(&jobs.rates),
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod rows;
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
@@ -200,8 +201,8 @@ pub struct OrphanedLane {
     pub owner: Option<InstanceId>,
 }
 
-/// Pools that jobs are counted by at most, beside those that the caller names: clients make up any number of them.
-pub const POOLS_COUNTED_MAX: usize = 10_000;
+/// Pools that jobs are counted by at most, beside those that the caller names; and tenants. Clients make up any number of them.
+pub const NAMES_COUNTED_MAX: usize = 10_000;
 
 /// Unfinished jobs by their states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,27 +239,44 @@ pub struct UnfinishedCounts {
     pub of_pools: BTreeMap<Option<PoolName>, UnfinishedCount>,
     /// Those whose pools are not among these, since there are too many.
     pub of_further_pools: UnfinishedCount,
+    /// Those of each tenant, and those of none. If there are too many tenants, some are left out.
+    pub of_tenants: BTreeMap<Option<TenantId>, UnfinishedCount>,
 }
 
 impl UnfinishedCounts {
-    /// Adds jobs that name this pool. The pools in `counted` have room however many others there are.
+    /// Adds jobs of a tenant that name this pool. The pools in `counted` have room however many others there are.
     pub(crate) fn add(
         &mut self,
-        pool: Option<PoolName>,
+        (pool, tenant): (Option<PoolName>, Option<TenantId>),
         jobs: &UnfinishedCount,
         counted: &HashSet<PoolName>,
     ) {
         self.all.add(jobs);
-        let has_room = self.of_pools.len() < POOLS_COUNTED_MAX
-            || pool.as_ref().is_none_or(|pool| counted.contains(pool));
-        match self.of_pools.entry(pool) {
-            Entry::Occupied(mut known) => known.get_mut().add(jobs),
-            Entry::Vacant(new) if has_room => {
-                new.insert(*jobs);
-            }
-            Entry::Vacant(_) => self.of_further_pools.add(jobs),
+        let has_room = pool.as_ref().is_none_or(|pool| counted.contains(pool));
+        if !add_to(&mut self.of_pools, pool, jobs, has_room) {
+            self.of_further_pools.add(jobs);
         }
+        let has_room = tenant.is_none();
+        add_to(&mut self.of_tenants, tenant, jobs, has_room);
     }
+}
+
+/// Adds jobs to those of this name, unless there are too many names already; says whether it did. A name may have room in any case.
+fn add_to<N: Ord>(
+    of: &mut BTreeMap<N, UnfinishedCount>,
+    name: N,
+    jobs: &UnfinishedCount,
+    has_room: bool,
+) -> bool {
+    let has_room = has_room || of.len() < NAMES_COUNTED_MAX;
+    match of.entry(name) {
+        Entry::Occupied(mut known) => known.get_mut().add(jobs),
+        Entry::Vacant(new) if has_room => {
+            new.insert(*jobs);
+        }
+        Entry::Vacant(_) => return false,
+    }
+    true
 }
 
 /// The finished jobs that are kept.
@@ -266,23 +284,47 @@ impl UnfinishedCounts {
 pub struct FinishedCounts {
     /// All of them.
     pub all: u64,
-    /// Those that name a pool, also one that is not among the following.
-    pub in_pools: u64,
-    /// Those of each pool; if there are too many, of the pools with the most.
-    pub of_pools: Vec<(PoolName, u64)>,
+    /// Those that name a pool.
+    pub pools: FinishedBy<PoolName>,
+    /// Those of tenants.
+    pub tenants: FinishedBy<TenantId>,
 }
 
-impl FinishedCounts {
-    /// Forgets the pools with the fewest jobs, if there are too many. Those in `counted` stay, and so does the last one, of which
+/// Finished jobs that have names of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishedBy<N> {
+    /// All of them.
+    pub all: u64,
+    /// Those of each name; if there are too many, of the names with the most.
+    pub of: Vec<(N, u64)>,
+}
+
+impl<N> Default for FinishedBy<N> {
+    fn default() -> Self {
+        Self { all: 0, of: Vec::new() }
+    }
+}
+
+impl<N: Eq + Hash> FinishedBy<N> {
+    /// Adds jobs of the last name, or of the one behind it.
+    pub(crate) fn add(&mut self, name: N, jobs: u64) {
+        self.all += jobs;
+        match self.of.last_mut() {
+            Some((last, sum)) if *last == name => *sum += jobs,
+            _ => self.of.push((name, jobs)),
+        }
+    }
+
+    /// Forgets the names with the fewest jobs, if there are too many. Those in `counted` stay, and so does the last one, of which
     /// more jobs may be found.
-    pub(crate) fn forget_smallest(&mut self, counted: &HashSet<PoolName>) {
-        if self.of_pools.len() < POOLS_COUNTED_MAX * 2 + counted.len() {
+    pub(crate) fn forget_smallest(&mut self, counted: &HashSet<N>) {
+        if self.of.len() < NAMES_COUNTED_MAX * 2 + counted.len() {
             return;
         }
-        let newest = self.of_pools.pop();
-        self.of_pools.sort_by_key(|(pool, jobs)| (!counted.contains(pool), Reverse(*jobs)));
-        self.of_pools.truncate(POOLS_COUNTED_MAX + counted.len());
-        self.of_pools.extend(newest);
+        let newest = self.of.pop();
+        self.of.sort_by_key(|(name, jobs)| (!counted.contains(name), Reverse(*jobs)));
+        self.of.truncate(NAMES_COUNTED_MAX + counted.len());
+        self.of.extend(newest);
     }
 }
 
@@ -500,16 +542,16 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// The unfinished jobs, by pool: these pools, and [`POOLS_COUNTED_MAX`] others at most. Reads all jobs, `piece` of them in a
-    /// statement, so that it ends however many there are: not for every request. What changes meanwhile may be counted twice, or
-    /// not.
+    /// The unfinished jobs, by pool and by tenant: these pools, and [`NAMES_COUNTED_MAX`] others at most. Reads all jobs, `piece` of
+    /// them in a statement, so that it ends however many there are: not for every request. What changes meanwhile may be counted
+    /// twice, or not.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn unfinished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<UnfinishedCounts>;
 
-    /// The finished jobs, by pool: these pools, and a few times [`POOLS_COUNTED_MAX`] others at most. Reads two indexes from end to
-    /// end in the same way: seldom where there are many.
+    /// The finished jobs, by pool and by tenant: these pools, and a few times [`NAMES_COUNTED_MAX`] others at most. Reads three
+    /// indexes from end to end in the same way: seldom where there are many.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -630,31 +672,37 @@ mod tests {
         let counted = HashSet::from([PoolName::parse("configured").unwrap()]);
         let one = UnfinishedCount { created: 1, oldest_ms: Some(5), ..UnfinishedCount::default() };
         let mut counts = UnfinishedCounts::default();
-        for number in 0..POOLS_COUNTED_MAX + 7 {
-            counts.add(Some(pool(number)), &one, &counted);
+        for number in 0..NAMES_COUNTED_MAX + 7 {
+            let tenant = TenantId::parse(&format!("t{number}")).unwrap();
+            counts.add((Some(pool(number)), Some(tenant)), &one, &counted);
         }
         for pool in [counted.iter().next().cloned(), None, Some(pool(0))] {
-            counts.add(pool, &one, &counted);
+            counts.add((pool, None), &one, &counted);
         }
         let further = UnfinishedCount { created: 7, ..one };
-        assert_eq!((counts.of_pools.len(), counts.of_further_pools), (POOLS_COUNTED_MAX + 2, further));
+        assert_eq!((counts.of_pools.len(), counts.of_further_pools), (NAMES_COUNTED_MAX + 2, further));
         let all: u64 = counts.of_pools.values().map(|count| count.created).sum();
-        assert_eq!((counts.all.created, all), (POOLS_COUNTED_MAX as u64 + 10, counts.all.created - 7));
+        assert_eq!((counts.all.created, all), (NAMES_COUNTED_MAX as u64 + 10, counts.all.created - 7));
         assert_eq!(counts.of_pools[&Some(pool(0))].created, 2, "one that is known has room");
+        assert_eq!((counts.of_tenants.len(), counts.of_tenants[&None].created), (NAMES_COUNTED_MAX + 1, 3));
     }
 
     #[test]
     fn of_too_many_pools_of_finished_jobs_the_smallest_are_forgotten() {
         let counted = HashSet::from([pool(0)]);
-        let mut counts = FinishedCounts::default();
-        for number in 0..POOLS_COUNTED_MAX * 5 {
-            counts.of_pools.push((pool(number), number as u64));
-            counts.forget_smallest(&counted);
-            assert_eq!(counts.of_pools.last().unwrap().0, pool(number), "more of it may be found");
-            assert!(counts.of_pools.len() <= POOLS_COUNTED_MAX * 2 + 1);
+        let (mut counts, mut all) = (FinishedBy::default(), 0);
+        for number in 0..NAMES_COUNTED_MAX * 5 {
+            for jobs in [1, number as u64] {
+                counts.add(pool(number), jobs);
+                counts.forget_smallest(&counted);
+                all += jobs;
+            }
+            assert_eq!(counts.of.last(), Some(&(pool(number), 1 + number as u64)), "more of it may be found");
+            assert!(counts.of.len() <= NAMES_COUNTED_MAX * 2 + 1);
         }
-        let kept: HashSet<_> = counts.of_pools.into_iter().map(|(pool, _)| pool).collect();
-        let largest = (0..POOLS_COUNTED_MAX).map(|n| POOLS_COUNTED_MAX * 5 - 1 - n);
+        assert_eq!(counts.all, all);
+        let kept: HashSet<_> = counts.of.into_iter().map(|(pool, _)| pool).collect();
+        let largest = (0..NAMES_COUNTED_MAX).map(|n| NAMES_COUNTED_MAX * 5 - 1 - n);
         assert!(kept.contains(&pool(0)) && largest.map(pool).all(|pool| kept.contains(&pool)));
     }
 

@@ -58,9 +58,9 @@ pub use ids::{
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
-    Finished, FinishedCounts, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite,
-    Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, OrphanedLane, PAGE_BYTES_MAX,
-    PARTITION_DAYS_AHEAD, POOLS_COUNTED_MAX, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount,
+    Finished, FinishedBy, FinishedCounts, HeldAttempt, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict,
+    JobWrite, Jobs, JobsVerdict, KeptJobKey, KeptSelection, Lane, LiveJob, NAMES_COUNTED_MAX, OrphanedLane,
+    PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, PromotedJob, RevokedAttempt, UnderWay, UnfinishedCount,
     UnfinishedCounts, Unwritten, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};

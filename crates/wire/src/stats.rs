@@ -36,6 +36,11 @@ pub struct Stats {
     /// or that a job names, in the order of their names. There are at most 1,000: the configured pools are included
     /// first, then those with the most jobs.
     pub pools: Vec<PoolStats>,
+    /// The same figures for each tenant, in the order of their names, after those of the jobs without a tenant. There are at most
+    /// 1,000: those with the most jobs. An instance of 0.1.0 leaves them out.
+    #[serde(default)]
+    #[schema(required)]
+    pub tenants: Vec<TenantStats>,
     /// The slots of all connected nodes, as the instance that answers knows them now. An instance of 0.1.0 leaves them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(required, value_type = SlotStats)]
@@ -113,6 +118,24 @@ pub struct PoolStats {
     #[serde(default)]
     #[schema(required)]
     pub paused: bool,
+}
+
+/// The figures of the jobs of one tenant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TenantStats {
+    /// The tenant. `null` for the jobs that have none.
+    #[schema(required)]
+    pub tenant: Option<String>,
+    /// These jobs, of the whole cluster, by state.
+    pub jobs: JobStates,
+    /// Those of these jobs that are CREATED and not due yet, or wait for a person's decision.
+    pub delayed: u64,
+    /// How long the one that waits longest had been due when they were counted, in milliseconds. `null` when none
+    /// waits.
+    #[schema(required)]
+    pub oldest_waiting_ms: Option<u64>,
+    /// How fast all live instances together accept and finish them.
+    pub rates: JobRates,
 }
 
 /// Slots of nodes.

@@ -44,6 +44,12 @@ fn of_pool<'s>(stats: &'s Value, pool: &Value) -> &'s Value {
     found.unwrap_or_else(|| panic!("no pool {pool} in {stats:#}"))
 }
 
+/// The figures of one tenant.
+fn of_tenant<'s>(stats: &'s Value, tenant: &Value) -> &'s Value {
+    let found = stats["tenants"].as_array().unwrap().iter().find(|one| one["tenant"] == *tenant);
+    found.unwrap_or_else(|| panic!("no tenant {tenant} in {stats:#}"))
+}
+
 /// How many jobs there were for each one accepted, of all jobs or of one pool: the rates of one answer have one divisor.
 fn share(stats: &Value, of: &Value, what: &str) -> f64 {
     let rate = |of: &Value, what: &str| of.pointer(&format!("/rates/15m/{what}")).unwrap().as_f64().unwrap();
@@ -74,7 +80,7 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
     }
 
     let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
-    let in_pool = |job: Value| with(job, json!({"pool": "p"}));
+    let in_pool = |job: Value| with(job, json!({"pool": "p", "tenant": "acme"}));
     let held = rig.submit(0, in_pool(hold(1))).await;
     for n in 0..3 {
         let id = rig.submit(0, in_pool(echo(n))).await;
@@ -99,6 +105,12 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
         assert_eq!(of_pool(&stats, &json!("idle"))["jobs"], states(0, 0, 0, 0));
         assert!(p["oldest_waiting_ms"].is_u64() && stats["oldest_waiting_ms"] == p["oldest_waiting_ms"]);
         assert_eq!(none["oldest_waiting_ms"], Value::Null, "what is delayed does not wait");
+        for (tenant, pool) in [(json!(null), none), (json!("acme"), p)] {
+            let of = of_tenant(&stats, &tenant);
+            for figure in ["jobs", "delayed", "oldest_waiting_ms"] {
+                assert_eq!(of[figure], pool[figure], "{figure} of {tenant}: {stats:#}");
+            }
+        }
         // Every instance shows the rates of all, and each one's own: the first one did all of it.
         let is_merged = |stats: &Value| stats["instances"].as_array().unwrap().len() == rig.urls.len();
         let stats = once(&rig, index, "the others have answered", is_merged).await;
@@ -118,6 +130,7 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
         assert_eq!((steps("accepted"), stats["history_since"].is_string()), (steps("timed_out"), true));
         // Of eight accepted, six in the pool.
         assert_eq!(share(&stats, p, "accepted_per_second"), 0.75, "{stats:#}");
+        assert_eq!(of_tenant(&stats, &json!("acme"))["rates"], p["rates"], "all jobs of the pool are its");
         for (outcome, of_all, of_p) in
             [("succeeded", 3.0, 3.0), ("failed", 1.0, 0.0), ("cancelled", 1.0, 1.0), ("timed_out", 0.0, 0.0)]
         {

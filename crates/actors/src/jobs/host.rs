@@ -68,7 +68,7 @@ impl InstanceHost {
         };
         match notice {
             JobNotice::Created(job, class) => {
-                self.rates.accepted(class.pool.as_ref());
+                self.rates.accepted(&class);
                 seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Dispatched(job, attempt, placed, waited) => {

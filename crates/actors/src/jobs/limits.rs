@@ -150,9 +150,9 @@ const _: () = assert!(2 * ADOPTION_MS_MAX * LEDGER_SLOWER_MAX <= PASSED_ON_FOR.a
 /// The lengths of time over which rates of jobs are given.
 pub const RATE_WINDOWS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(300), Duration::from_secs(900)];
-/// Pools whose rates are counted. The jobs of further pools count among all jobs alone.
-pub const POOLS_COUNTED_MAX: usize = domain::limits::POOLS_MAX;
+/// Pools whose rates are counted, and tenants. The jobs of further ones count among all jobs alone.
+pub const RATES_NAMES_MAX: usize = domain::limits::POOLS_MAX;
 /// Kinds of jobs that the metrics of one process count by name.
 pub const KINDS_COUNTED_MAX: usize = 100;
-/// Pools that statistics list: the configured ones first, then those with the most jobs.
-pub const POOLS_SHOWN_MAX: usize = domain::limits::POOLS_MAX;
+/// Pools that statistics list: the configured ones first, then those with the most jobs. And tenants.
+pub const STATISTICS_NAMES_MAX: usize = domain::limits::POOLS_MAX;

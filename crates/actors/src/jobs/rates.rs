@@ -3,15 +3,16 @@
 
 use std::array;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use domain::PoolName;
 use domain::job::{Class, Outcome};
+use domain::{PoolName, TenantId};
 use parking_lot::Mutex;
 
 use super::job_metrics::JOB_METRICS;
 use super::kinds::KINDS;
-use super::limits::{POOLS_COUNTED_MAX, RATE_WINDOWS};
+use super::limits::{RATE_WINDOWS, RATES_NAMES_MAX};
 
 /// The length of one step of [`JobHistory`].
 pub const HISTORY_STEP: Duration = BUCKET;
@@ -47,15 +48,15 @@ impl RateCounter {
     }
 
     /// A job is accepted: it is in the ledger.
-    pub(super) fn accepted(&self, pool: Option<&PoolName>) {
+    pub(super) fn accepted(&self, class: &Class) {
         JOB_METRICS.created.increment(1);
-        self.0.lock().count(pool, Instant::now(), |jobs| jobs.accepted += 1);
+        self.0.lock().count(class, Instant::now(), |jobs| jobs.accepted += 1);
     }
 
     /// A job has ended: its outcome is in the ledger.
     pub(super) fn finished(&self, class: &Class, outcome: Outcome) {
         JOB_METRICS.finished.of(outcome).increment(1);
-        self.0.lock().count(class.pool.as_ref(), Instant::now(), |jobs| jobs.finished(outcome));
+        self.0.lock().count(class, Instant::now(), |jobs| jobs.finished(outcome));
         KINDS.count(class.kind.as_ref(), outcome);
     }
 
@@ -69,12 +70,27 @@ impl RateCounter {
 pub(super) struct Rates {
     /// Of all jobs.
     pub(super) all: JobRates,
-    /// Of the jobs that name no pool.
-    pub(super) without_pool: JobRates,
-    /// Of the jobs that name each pool. A pool without any job in the longest window is missing.
-    pub(super) of_pools: Vec<(PoolName, JobRates)>,
+    /// By the pool that the jobs name.
+    pub(super) pools: RatesBy<PoolName>,
+    /// By their tenant.
+    pub(super) tenants: RatesBy<TenantId>,
     /// The numbers of all jobs in the past.
     pub(super) history: JobHistory,
+}
+
+/// The rates of jobs by their names of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RatesBy<N> {
+    /// Of the jobs without such a name.
+    pub(super) none: JobRates,
+    /// Of the jobs with each name. A name without any job in the longest window is missing.
+    pub(super) of: Vec<(N, JobRates)>,
+}
+
+impl<N> Default for RatesBy<N> {
+    fn default() -> Self {
+        Self { none: JobRates::default(), of: Vec::new() }
+    }
 }
 
 /// The numbers of jobs that one instance accepted and finished, in steps of [`HISTORY_STEP`].
@@ -190,55 +206,78 @@ fn place_in_time(age: Duration) -> (u64, Duration) {
     (number, age - Duration::from_secs(number * BUCKET.as_secs()))
 }
 
-struct Counts {
-    started: Instant,
-    all: Ring,
-    without_pool: Ring,
-    of_pools: HashMap<PoolName, Ring>,
-    /// The bucket in which idle pools were last looked for.
+/// The rings of jobs by their names of one kind.
+struct RingsBy<N> {
+    none: Ring,
+    of: HashMap<N, Ring>,
+    /// The bucket in which idle names were last looked for.
     looked: u64,
 }
 
-impl Counts {
-    fn new(now: Instant) -> Self {
-        let (all, without_pool) = (Ring::new(), Ring::new());
-        Self { started: now, all, without_pool, of_pools: HashMap::new(), looked: 0 }
+impl<N: Clone + Eq + Hash> RingsBy<N> {
+    fn new() -> Self {
+        Self { none: Ring::new(), of: HashMap::new(), looked: 0 }
     }
 
-    /// Counts a job. The jobs of a pool for which there is no room count among all jobs alone.
-    fn count(&mut self, pool: Option<&PoolName>, now: Instant, change: impl Fn(&mut JobCount)) {
-        let (number, _) = place_in_time(self.age(now));
-        change(self.all.bucket(number));
-        match pool {
-            None => change(self.without_pool.bucket(number)),
-            Some(pool) => {
-                if let Some(ring) = self.of_pools.get_mut(pool) {
+    /// Counts a job. Those with a name for which there is no room are not counted.
+    fn count(&mut self, name: Option<&N>, number: u64, change: impl Fn(&mut JobCount)) {
+        match name {
+            None => change(self.none.bucket(number)),
+            Some(name) => {
+                if let Some(ring) = self.of.get_mut(name) {
                     change(ring.bucket(number));
                 } else if self.has_room(number) {
-                    let ring = self.of_pools.entry(pool.clone()).or_insert_with(Ring::new);
+                    let ring = self.of.entry(name.clone()).or_insert_with(Ring::new);
                     change(ring.bucket(number));
                 }
             }
         }
     }
 
-    /// Whether there is room for one more pool. Where there is none, idle pools are forgotten, once for each bucket.
+    /// Whether there is room for one more name. Where there is none, idle names are forgotten, once for each bucket.
     fn has_room(&mut self, number: u64) -> bool {
-        if self.of_pools.len() >= POOLS_COUNTED_MAX && self.looked < number {
+        if self.of.len() >= RATES_NAMES_MAX && self.looked < number {
             self.looked = number;
-            self.of_pools.retain(|_, ring| !ring.is_idle(number));
+            self.of.retain(|_, ring| !ring.is_idle(number));
         }
-        self.of_pools.len() < POOLS_COUNTED_MAX
+        self.of.len() < RATES_NAMES_MAX
+    }
+
+    fn rates(&self, age: Duration) -> RatesBy<N> {
+        let (number, _) = place_in_time(age);
+        let busy = self.of.iter().filter(|(_, ring)| !ring.is_idle(number));
+        let of = busy.map(|(name, ring)| (name.clone(), ring.rates(age))).collect();
+        RatesBy { none: self.none.rates(age), of }
+    }
+}
+
+struct Counts {
+    started: Instant,
+    all: Ring,
+    pools: RingsBy<PoolName>,
+    tenants: RingsBy<TenantId>,
+}
+
+impl Counts {
+    fn new(now: Instant) -> Self {
+        Self { started: now, all: Ring::new(), pools: RingsBy::new(), tenants: RingsBy::new() }
+    }
+
+    /// Counts a job. Where there is no room for its pool or its tenant, it does not count among those of these.
+    fn count(&mut self, class: &Class, now: Instant, change: impl Fn(&mut JobCount)) {
+        let (number, _) = place_in_time(self.age(now));
+        change(self.all.bucket(number));
+        self.pools.count(class.pool.as_ref(), number, &change);
+        self.tenants.count(class.tenant.as_ref(), number, &change);
     }
 
     fn read(&self, now: Instant) -> Rates {
         let age = self.age(now);
         let (number, filled) = place_in_time(age);
-        let busy = self.of_pools.iter().filter(|(_, ring)| !ring.is_idle(number));
         Rates {
             all: self.all.rates(age),
-            without_pool: self.without_pool.rates(age),
-            of_pools: busy.map(|(pool, ring)| (pool.clone(), ring.rates(age))).collect(),
+            pools: self.pools.rates(age),
+            tenants: self.tenants.rates(age),
             history: JobHistory { age, ended_ago: filled, steps: self.all.full(number) },
         }
     }

@@ -4,19 +4,21 @@
 //! A count takes a small share of the time, however many jobs there are: the longer counts take, the later the next one
 //! begins. So a request costs the ledger nothing. A count that took long because the ledger hung does not delay the next ones.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::PoolName;
-use ledger::{FinishedCounts, UnfinishedCount, UnfinishedCounts, jittered};
+use domain::{PoolName, TenantId};
+use ledger::{FinishedBy, FinishedCounts, UnfinishedCount, UnfinishedCounts, jittered};
 use nodes::Registry;
 use parking_lot::Mutex;
 
 use super::Jobs;
 use super::lifetime::Lifetime;
-use super::limits::POOLS_SHOWN_MAX;
-use super::rates::{JobHistory, JobRates, RateCounter, Rates};
+use super::limits::STATISTICS_NAMES_MAX;
+use super::rates::{JobHistory, JobRates, RateCounter, Rates, RatesBy};
 use crate::counted::Counted;
 
 /// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the shorter one of the last
@@ -83,6 +85,8 @@ pub struct JobStatistics {
     pub all: PoolStatistics,
     /// The jobs that name each pool, by its name; those that name none first.
     pub pools: Vec<(Option<PoolName>, PoolStatistics)>,
+    /// The jobs of each tenant in the same way.
+    pub tenants: Vec<(Option<TenantId>, PoolStatistics)>,
     /// How many slots of the nodes that this instance knows are taken, and how many there are.
     pub slots: (u64, u64),
     /// What this instance accepted and finished in the past.
@@ -165,10 +169,10 @@ impl Statistics {
         let mut rates = self.rates.read();
         let history = std::mem::take(&mut rates.history);
         let found = finished.as_ref().map(|count| &count.found);
-        let (all, pools) = by_pool(&unfinished.found, found, rates, &configured);
+        let (all, pools, tenants) = together(&unfinished.found, found, rates, &configured);
         let finished_counted_ago = finished.as_ref().map(|count| count.age());
         let (slots, counted_ago) = (self.registry.slots(), unfinished.age());
-        JobStatistics { all, pools, slots, history, counted_ago, finished_counted_ago }
+        JobStatistics { all, pools, tenants, slots, history, counted_ago, finished_counted_ago }
     }
 }
 
@@ -240,45 +244,62 @@ impl Pauses {
     }
 }
 
-/// Brings the counts and the rates together. Configured pools are there even if they have no jobs.
-fn by_pool(
+/// What is known of jobs by their names of one kind; of those that have none first.
+type Named<N> = Vec<(Option<N>, PoolStatistics)>;
+
+/// Brings the counts and the rates of all jobs together, and those by pool and by tenant. Configured pools are there even if they
+/// have no jobs.
+fn together(
     unfinished: &UnfinishedCounts,
     finished: Option<&FinishedCounts>,
     rates: Rates,
     configured: &HashSet<PoolName>,
-) -> (PoolStatistics, Vec<(Option<PoolName>, PoolStatistics)>) {
-    // A pool of which no finished job was found has none, once they are counted.
+) -> (PoolStatistics, Named<PoolName>, Named<TenantId>) {
+    let Rates { all, pools, tenants, .. } = rates;
+    let in_all = finished.map(|counts| counts.all);
+    let all = PoolStatistics { finished: in_all, rates: all, ..PoolStatistics::default() };
+    let finished_in = finished.map(|counts| (counts.all, &counts.pools));
+    let pools = by_name(&unfinished.of_pools, finished_in, pools, configured);
+    let finished_of = finished.map(|counts| (counts.all, &counts.tenants));
+    let tenants = by_name(&unfinished.of_tenants, finished_of, tenants, &HashSet::new());
+    (all.with(&unfinished.all), pools, tenants)
+}
+
+/// The same by names of one kind. Some are there in any case, and of the others those with the most jobs. `finished` has the number
+/// of all finished jobs, too.
+fn by_name<N: Clone + Ord + Hash>(
+    unfinished: &BTreeMap<Option<N>, UnfinishedCount>,
+    finished: Option<(u64, &FinishedBy<N>)>,
+    rates: RatesBy<N>,
+    in_any_case: &HashSet<N>,
+) -> Named<N> {
+    // A name of which no finished job was found has none, once they are counted.
     let empty = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
-    let all = PoolStatistics { finished: finished.map(|counts| counts.all), rates: rates.all, ..empty };
-    let all = all.with(&unfinished.all);
-    let mut pools: BTreeMap<Option<PoolName>, PoolStatistics> =
-        configured.iter().map(|pool| (Some(pool.clone()), empty)).collect();
-    pools.insert(None, PoolStatistics { rates: rates.without_pool, ..empty });
-    if let Some(counts) = finished {
-        pools.entry(None).or_insert(empty).finished = Some(counts.all.saturating_sub(counts.in_pools));
-        for (pool, jobs) in &counts.of_pools {
-            pools.entry(Some(pool.clone())).or_insert(empty).finished = Some(*jobs);
+    let mut all: BTreeMap<Option<N>, PoolStatistics> =
+        in_any_case.iter().map(|name| (Some(name.clone()), empty)).collect();
+    all.insert(None, PoolStatistics { rates: rates.none, ..empty });
+    if let Some((in_all, counts)) = finished {
+        all.entry(None).or_insert(empty).finished = Some(in_all.saturating_sub(counts.all));
+        for (name, jobs) in &counts.of {
+            all.entry(Some(name.clone())).or_insert(empty).finished = Some(*jobs);
         }
     }
-    for (pool, rates) in rates.of_pools {
-        pools.entry(Some(pool)).or_insert(empty).rates = rates;
+    for (name, rates) in rates.of {
+        all.entry(Some(name)).or_insert(empty).rates = rates;
     }
-    for (pool, jobs) in &unfinished.of_pools {
-        let of_pool = pools.entry(pool.clone()).or_insert(empty);
-        *of_pool = of_pool.with(jobs);
+    for (name, jobs) in unfinished {
+        let of_name = all.entry(name.clone()).or_insert(empty);
+        *of_name = of_name.with(jobs);
     }
-    let mut pools: Vec<_> = pools.into_iter().collect();
-    if pools.len() > POOLS_SHOWN_MAX {
-        let is_configured =
-            |pool: &Option<PoolName>| pool.as_ref().is_none_or(|pool| configured.contains(pool));
-        let jobs = |pool: &PoolStatistics| {
-            pool.created + pool.dispatched + pool.running + pool.finished.unwrap_or(0)
-        };
-        pools.sort_by_key(|(name, pool)| (!is_configured(name), std::cmp::Reverse(jobs(pool))));
-        pools.truncate(POOLS_SHOWN_MAX);
-        pools.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut all: Vec<_> = all.into_iter().collect();
+    if all.len() > STATISTICS_NAMES_MAX {
+        let is_first = |name: &Option<N>| name.as_ref().is_none_or(|name| in_any_case.contains(name));
+        let jobs = |of: &PoolStatistics| of.created + of.dispatched + of.running + of.finished.unwrap_or(0);
+        all.sort_by_key(|(name, of)| (!is_first(name), Reverse(jobs(of))));
+        all.truncate(STATISTICS_NAMES_MAX);
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
-    (all, pools)
+    all
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 
 use wire::stats::{InstanceRates, JobHistory, JobRate, JobRates, OutcomeRates, Stats};
 
-/// Most pools in the statistics.
-const POOLS_MAX: usize = 1_000;
+/// Most pools in the statistics, and most tenants.
+const NAMES_MAX: usize = 1_000;
 
 /// Adds what another instance says of itself, or why it says nothing.
 pub fn add(to: &mut Stats, instance: &str, said: &Result<Stats, String>) {
@@ -34,12 +34,26 @@ pub fn add(to: &mut Stats, instance: &str, said: &Result<Stats, String>) {
     if stats.history.step_ms == to.history.step_ms {
         add_history(&mut to.history, &stats.history);
     }
-    for pool in &stats.pools {
-        if let Some(known) = to.pools.iter_mut().find(|known| known.pool == pool.pool) {
-            known.rates = sum(&known.rates, &pool.rates);
-        } else if to.pools.len() < POOLS_MAX {
-            let at = to.pools.partition_point(|known| known.pool < pool.pool);
-            to.pools.insert(at, pool.clone());
+    add_named(&mut to.pools, &stats.pools, |pool| &pool.pool, |pool| &mut pool.rates);
+    add_named(&mut to.tenants, &stats.tenants, |tenant| &tenant.tenant, |tenant| &mut tenant.rates);
+}
+
+/// Adds the rates of another instance to those of the same names. Both are in the order of the names.
+fn add_named<T: Clone>(
+    to: &mut Vec<T>,
+    others: &[T],
+    name: fn(&T) -> &Option<String>,
+    rates: fn(&mut T) -> &mut JobRates,
+) {
+    for other in others {
+        match to.binary_search_by(|known| name(known).cmp(name(other))) {
+            Ok(at) => {
+                let mut also = other.clone();
+                let known = rates(&mut to[at]);
+                *known = sum(known, rates(&mut also));
+            }
+            Err(at) if to.len() < NAMES_MAX => to.insert(at, other.clone()),
+            Err(_) => {}
         }
     }
 }
@@ -84,7 +98,7 @@ fn add_history(to: &mut JobHistory, other: &JobHistory) {
 
 #[cfg(test)]
 mod tests {
-    use wire::stats::PoolStats;
+    use wire::stats::{PoolStats, TenantStats};
 
     use super::*;
 
@@ -105,8 +119,21 @@ mod tests {
         }
     }
 
+    fn tenant(name: Option<&str>, accepted: f64) -> TenantStats {
+        TenantStats {
+            tenant: name.map(str::to_owned),
+            jobs: wire::stats::JobStates { created: 7, ..Default::default() },
+            delayed: 0,
+            oldest_waiting_ms: None,
+            rates: rates(accepted),
+        }
+    }
+
     fn stats(instance: &str, accepted: f64, steps: &[u64], since: &str, pools: Vec<PoolStats>) -> Stats {
         let column = || steps.to_vec();
+        let tenants =
+            pools.iter().map(|pool| tenant(pool.pool.as_deref(), pool.rates.one_minute.accepted_per_second));
+        let tenants = tenants.collect();
         Stats {
             instance: instance.to_owned(),
             jobs: wire::stats::JobStates { created: 7, ..Default::default() },
@@ -130,6 +157,7 @@ mod tests {
                 timed_out: column(),
             },
             pools,
+            tenants,
             slots: Default::default(),
             plans: Default::default(),
             tasks: Default::default(),
@@ -159,6 +187,12 @@ mod tests {
             all.pools.iter().map(|pool| pool.rates.one_minute.accepted_per_second).collect();
         assert_eq!(accepted, [2.5, 4.0, 3.0]);
         assert_eq!(all.pools[2].jobs.created, 7);
+        let tenants: Vec<_> = all
+            .tenants
+            .iter()
+            .map(|of| (of.tenant.as_deref(), of.jobs.created, of.rates.one_minute.accepted_per_second))
+            .collect();
+        assert_eq!(tenants, [(None, 7, 2.5), (Some("b"), 7, 4.0), (Some("m"), 7, 3.0)]);
         let told: Vec<_> = all
             .instances
             .iter()
@@ -170,7 +204,7 @@ mod tests {
     #[test]
     fn an_instance_of_an_earlier_release_adds_its_rates() {
         let mut old = serde_json::to_value(stats("b", 2.0, &[9], "x", Vec::new())).unwrap();
-        for field in ["instances", "history_since", "history"] {
+        for field in ["instances", "history_since", "history", "tenants"] {
             old.as_object_mut().unwrap().remove(field);
         }
         let mut all = stats("a", 1.0, &[1], "y", Vec::new());

@@ -1,11 +1,16 @@
 //! `fencepost stats`: jobs, plans and tasks by state, and the rates of jobs.
 
-use client::wire::stats::{JobRate, JobRates, JobStates, Stats};
+use std::cmp::Reverse;
+
+use client::wire::stats::{JobRate, JobRates, JobStates, Stats, TenantStats};
 
 use super::look::Look;
 use super::{connect, shown};
 use crate::cli::Statistics;
 use crate::exit::Failure;
+
+/// The most tenants in the table for people. JSON has them all.
+const TENANTS_SHOWN: usize = 20;
 
 /// One of the rates over a length of time.
 type RateOf = fn(&JobRate) -> f64;
@@ -19,7 +24,7 @@ pub async fn run(command: Statistics) -> Result<(), Failure> {
     Look::one(people).run(&command.shown, async || client.stats().await).await
 }
 
-/// The slots, and three tables: pools, rates, plans and tasks.
+/// The slots, and tables: pools, tenants if there are any, rates, plans and tasks.
 fn people(stats: &Stats) -> String {
     let [unfinished, plans] = [stats.counted_ms_ago, stats.plans_counted_ms_ago].map(shown::length);
     let finished = stats.finished_counted_ms_ago.map_or_else(|| "not yet".to_owned(), shown::length);
@@ -29,7 +34,50 @@ fn people(stats: &Stats) -> String {
         Some(slots) => format!("slots: {} of {} taken\n", slots.used, slots.all),
         None => "slots: the server does not tell\n".to_owned(),
     };
-    [counted + &slots, pools(stats), rates(stats), statuses(stats)].join("\n")
+    let tables = [counted + &slots, pools(stats)].into_iter().chain(tenants(stats));
+    tables.chain([rates(stats), statuses(stats)]).collect::<Vec<_>>().join("\n")
+}
+
+const fn unfinished(of: &TenantStats) -> u64 {
+    of.jobs.created + of.jobs.dispatched + of.jobs.running
+}
+
+/// Jobs by state for each tenant, those with the most unfinished jobs first; `None` if no job has a tenant.
+fn tenants(stats: &Stats) -> Option<String> {
+    if stats.tenants.iter().all(|of| of.tenant.is_none()) {
+        return None;
+    }
+    let mut tenants: Vec<_> = stats.tenants.iter().collect();
+    tenants.sort_by_key(|of| Reverse(unfinished(of)));
+    let left_out = tenants.len().saturating_sub(TENANTS_SHOWN);
+    let row = |of: &&TenantStats| {
+        let ended = of.rates.one_minute.finished_per_second;
+        let ended = ended.succeeded + ended.failed + ended.cancelled + ended.timed_out;
+        [
+            shown::or_none(of.tenant.as_ref()),
+            of.jobs.created.to_string(),
+            of.delayed.to_string(),
+            of.jobs.dispatched.to_string(),
+            of.jobs.running.to_string(),
+            shown::or_none(of.jobs.finished),
+            shown::or_none(of.oldest_waiting_ms.map(shown::length)),
+            format!("{:.2}", of.rates.one_minute.accepted_per_second),
+            format!("{ended:.2}"),
+        ]
+    };
+    let headings = [
+        "TENANT",
+        "CREATED",
+        "DELAYED",
+        "DISPATCHED",
+        "RUNNING",
+        "FINISHED",
+        "OLDEST",
+        "ACCEPTED/S",
+        "FINISHED/S",
+    ];
+    let table = shown::table(headings, tenants.iter().take(TENANTS_SHOWN).map(row));
+    Some(if left_out == 0 { table } else { format!("{table}and {left_out} more tenants\n") })
 }
 
 /// Jobs by state, in all and for each pool.
@@ -158,6 +206,7 @@ mod tests {
             history: JobHistory::default(),
             slots: Some(SlotStats { used: 3, all: 8 }),
             pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
+            tenants: Vec::new(),
             plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
             tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },
             unknown_stages: 5,
@@ -204,6 +253,25 @@ unknown stages: 5
         of_old.as_object_mut().unwrap().remove("slots");
         let of_old = people(&serde_json::from_value(of_old).unwrap());
         assert_eq!(of_old, expected.replace("3 of 8 taken", "the server does not tell"));
+        let of_tenant = |tenant: Option<&str>, created| TenantStats {
+            tenant: tenant.map(str::to_owned),
+            jobs: JobStates { created, ..jobs },
+            delayed: 2,
+            oldest_waiting_ms: Some(61_000),
+            rates,
+        };
+        let tenants = vec![of_tenant(None, 3), of_tenant(Some("acme"), 9), of_tenant(Some("beta"), 4)];
+        let with_tenants = people(&Stats { tenants, ..stats.clone() });
+        let table = "
+TENANT  CREATED  DELAYED  DISPATCHED  RUNNING  FINISHED  OLDEST  ACCEPTED/S  FINISHED/S
+acme    9        2        0           1        1234      61.0 s  12.00       3.25
+beta    4        2        0           1        1234      61.0 s  12.00       3.25
+-       3        2        0           1        1234      61.0 s  12.00       3.25
+";
+        assert!(with_tenants.contains(table), "{with_tenants}");
+        let tenants = (0..25).map(|n| of_tenant(Some("t"), n)).collect();
+        let many = people(&Stats { tenants, ..stats.clone() });
+        assert!(many.contains("\nand 5 more tenants\n") && !many.contains("\nt       4 "), "{many}");
         let jobs = JobStates { finished: None, ..jobs };
         let just_started = people(&Stats { jobs, finished_counted_ms_ago: None, ..stats });
         for line in [

@@ -114,7 +114,7 @@ impl Spec {
     /// What the job is counted by.
     #[must_use]
     pub fn class(&self) -> Class {
-        Class { pool: self.needs.pool.clone(), kind: self.kind.clone() }
+        Class { pool: self.needs.pool.clone(), tenant: self.tenant.clone(), kind: self.kind.clone() }
     }
 
     /// The bytes of its long texts, by which queues and batches are bounded.
@@ -129,6 +129,8 @@ impl Spec {
 pub struct Class {
     /// The pool that the job names.
     pub pool: Option<PoolName>,
+    /// See [`Spec::tenant`].
+    pub tenant: Option<TenantId>,
     /// See [`Spec::kind`].
     pub kind: Option<JobKind>,
 }

@@ -4,7 +4,7 @@
 WITH piece AS (
     SELECT pool, id FROM job_finished WHERE pool <> '' AND (pool, id) > ($1, $2) ORDER BY pool, id LIMIT $3
 )
-SELECT pool, count(*) AS jobs, (SELECT id FROM piece ORDER BY pool DESC, id DESC LIMIT 1) AS last
+SELECT pool AS name, count(*) AS jobs, (SELECT id FROM piece ORDER BY pool DESC, id DESC LIMIT 1) AS last
 FROM piece
 GROUP BY pool
 ORDER BY pool

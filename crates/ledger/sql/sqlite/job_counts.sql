@@ -1,13 +1,13 @@
--- Some of the unfinished jobs, by their ids, counted by the pool that they name ('' for none): how many in each state, how many of
--- those that wait are not due yet or are held, and for how many milliseconds the one that waits longest has been due; and
--- the last one's id.
+-- Some of the unfinished jobs, by their ids, counted by the pool that they name and by their tenant ('' for none): how many in each
+-- state, how many of those that wait are not due yet or are held, and for how many milliseconds the one that waits longest has been
+-- due; and the last one's id.
 -- ?1 behind this id, ?2 how many
 WITH clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
 ), piece AS (
-    SELECT id, pool, state, due_at, created_at FROM job WHERE id > ?1 ORDER BY id LIMIT ?2
+    SELECT id, pool, tenant, state, due_at, created_at FROM job WHERE id > ?1 ORDER BY id LIMIT ?2
 )
-SELECT pool,
+SELECT pool, tenant,
        count(*) FILTER (WHERE state = 'CREATED') AS created,
        count(*) FILTER (WHERE state = 'CREATED' AND due_at > clock.at) AS delayed,
        count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched,
@@ -17,4 +17,4 @@ SELECT pool,
        (SELECT max(id) FROM piece) AS last
 FROM piece
 CROSS JOIN clock
-GROUP BY pool
+GROUP BY pool, tenant

@@ -216,6 +216,7 @@ impl TryFrom<PromotedRow> for PromotedJob {
 record! {
     pub(crate) struct UnfinishedCountRow {
         pool: String,
+        tenant: String,
         created: i64,
         delayed: i64,
         dispatched: i64,
@@ -225,7 +226,10 @@ record! {
     }
 }
 
-impl TryFrom<UnfinishedCountRow> for (Option<PoolName>, UnfinishedCount) {
+/// The pool that some jobs name, and their tenant.
+pub(crate) type PoolAndTenant = (Option<PoolName>, Option<TenantId>);
+
+impl TryFrom<UnfinishedCountRow> for (PoolAndTenant, UnfinishedCount) {
     type Error = Error;
 
     fn try_from(row: UnfinishedCountRow) -> Result<Self> {
@@ -237,7 +241,7 @@ impl TryFrom<UnfinishedCountRow> for (Option<PoolName>, UnfinishedCount) {
             // The clock may have been set back.
             oldest_ms: row.oldest_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
         };
-        Ok((name(&row.pool, PoolName::parse)?, jobs))
+        Ok(((name(&row.pool, PoolName::parse)?, name(&row.tenant, TenantId::parse)?), jobs))
     }
 }
 
@@ -249,18 +253,10 @@ record! {
 }
 
 record! {
-    pub(crate) struct PoolCountRow {
-        pub(crate) pool: String,
-        jobs: i64,
+    pub(crate) struct NameCountRow {
+        pub(crate) name: String,
+        pub(crate) jobs: i64,
         pub(crate) last: Id,
-    }
-}
-
-impl TryFrom<PoolCountRow> for (PoolName, u64) {
-    type Error = Error;
-
-    fn try_from(row: PoolCountRow) -> Result<Self> {
-        Ok((PoolName::parse(&row.pool).map_err(impossible)?, records::count(row.jobs)?))
     }
 }
 

@@ -1,19 +1,21 @@
 //! Counts of jobs, however many there are: piece by piece, each in a statement that takes moments.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 
-use domain::PoolName;
+use domain::{Invalid, PoolName, TenantId};
 
 use super::{Store, Way};
 use crate::Result;
-use crate::jobs::rows::{CountRow, PoolCountRow, UnfinishedCountRow};
-use crate::jobs::{FinishedCounts, UnfinishedCount, UnfinishedCounts};
+use crate::jobs::rows::{CountRow, NameCountRow, PoolAndTenant, UnfinishedCountRow};
+use crate::jobs::{FinishedBy, FinishedCounts, UnfinishedCount, UnfinishedCounts};
 use crate::records;
 use crate::sql::{Id, Statement, statement};
 
 const UNFINISHED: Statement = statement!("job_counts");
 const FINISHED: Statement = statement!(both "job_finished_count");
 const FINISHED_POOLS: Statement = statement!(both "job_finished_pools");
+const FINISHED_TENANTS: Statement = statement!(both "job_finished_tenants");
 
 impl Store {
     pub(super) async fn count_unfinished(
@@ -27,9 +29,9 @@ impl Store {
             let rows = self.all::<UnfinishedCountRow>(Way::Reads, ask).await?;
             let last = rows.first().map(|row| row.last);
             let mut jobs = 0;
-            for (pool, found) in records::all::<_, (Option<PoolName>, UnfinishedCount)>(rows)? {
+            for (names, found) in records::all::<_, (PoolAndTenant, UnfinishedCount)>(rows)? {
                 jobs += found.created + found.dispatched + found.running;
-                counts.add(pool, &found, pools);
+                counts.add(names, &found, pools);
             }
             match last {
                 Some(last) if jobs >= u64::from(piece) => after = last,
@@ -44,24 +46,33 @@ impl Store {
         pools: &HashSet<PoolName>,
     ) -> Result<FinishedCounts> {
         let all = self.count_all_finished(piece).await?;
-        let (mut counts, mut after) =
-            (FinishedCounts { all, ..FinishedCounts::default() }, (String::new(), Id::LOWEST));
+        let pools = self.count_by_name(&FINISHED_POOLS, piece, pools, PoolName::parse).await?;
+        let tenants = self.count_by_name(&FINISHED_TENANTS, piece, &HashSet::new(), TenantId::parse).await?;
+        Ok(FinishedCounts { all, pools, tenants })
+    }
+
+    /// Counts finished jobs by the names that this statement reads in their order.
+    async fn count_by_name<N: Eq + Hash + Send + Sync>(
+        &self,
+        statement: &Statement,
+        piece: u32,
+        counted: &HashSet<N>,
+        parse: fn(&str) -> std::result::Result<N, Invalid>,
+    ) -> Result<FinishedBy<N>> {
+        let (mut counts, mut after) = (FinishedBy::default(), (String::new(), Id::LOWEST));
         loop {
-            let ask = self.ask(&FINISHED_POOLS).bind(after.0.as_str()).bind(after.1).bind(i64::from(piece));
-            let rows = self.all::<PoolCountRow>(Way::Reads, ask).await?;
-            let mut jobs = 0;
-            let last = rows.last().map(|row| (row.pool.clone(), row.last));
-            for (pool, count) in records::all::<_, (PoolName, u64)>(rows)? {
-                jobs += count;
-                match counts.of_pools.last_mut() {
-                    Some((before, sum)) if *before == pool => *sum += count,
-                    _ => counts.of_pools.push((pool, count)),
-                }
+            let ask = self.ask(statement).bind(after.0.as_str()).bind(after.1).bind(i64::from(piece));
+            let rows = self.all::<NameCountRow>(Way::Reads, ask).await?;
+            let mut found = 0;
+            let last = rows.last().map(|row| (row.name.clone(), row.last));
+            for row in rows {
+                let jobs = records::count(row.jobs)?;
+                found += jobs;
+                counts.add(parse(&row.name).map_err(records::impossible)?, jobs);
             }
-            counts.in_pools += jobs;
-            counts.forget_smallest(pools);
+            counts.forget_smallest(counted);
             match last {
-                Some(last) if jobs >= u64::from(piece) => after = last,
+                Some(last) if found >= u64::from(piece) => after = last,
                 _ => return Ok(counts),
             }
         }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
-use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount, UnfinishedCounts};
+use ledger::{
+    FinishedBy, FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount, UnfinishedCounts,
+};
 use sqlx::{Connection, PgConnection};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -164,7 +166,7 @@ pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
     }
 }
 
-pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
+pub async fn jobs_are_counted_by_pool_tenant_and_state(b: Bench) {
     let pools = HashSet::new();
     assert_eq!(b.ledger.unfinished_counts(100, &pools).await.unwrap(), UnfinishedCounts::default());
     assert_eq!(b.ledger.finished_counts(100, &pools).await.unwrap(), FinishedCounts::default());
@@ -181,13 +183,29 @@ pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
     assert_eq!(counts.of_pools.len(), 2, "{counts:?}");
     let (none, p) = (counts.of_pools[&None], counts.of_pools[&Some(pool.clone())]);
     assert_eq!((states(&none), states(&p), states(&counts.all)), ((3, 2, 1, 1), (1, 0, 1, 1), (4, 2, 2, 2)));
-    let finished = FinishedCounts { all: 6, in_pools: 3, of_pools: vec![(pool.clone(), 3)] };
+    let tenant = |name: &str| TenantId::parse(name).unwrap();
+    let of_tenants: Vec<_> =
+        counts.of_tenants.iter().map(|(tenant, of)| (tenant.clone(), states(of))).collect();
+    let expected =
+        [(None, (3, 2, 1, 0)), (Some(tenant("t1")), (1, 0, 0, 1)), (Some(tenant("t2")), (0, 0, 1, 1))];
+    assert_eq!(of_tenants, expected);
+    let finished = FinishedCounts {
+        all: 6,
+        pools: FinishedBy { all: 3, of: vec![(pool.clone(), 3)] },
+        tenants: FinishedBy { all: 4, of: vec![(tenant("t1"), 2), (tenant("t2"), 2)] },
+    };
     // In as many statements as it takes.
     for piece in [1, 2, 3, 6, 7, 100] {
         assert_eq!(b.ledger.finished_counts(piece, &pools).await.unwrap(), finished, "{piece}");
         let again = b.ledger.unfinished_counts(piece, &pools).await.unwrap();
-        let each =
-            |of: &UnfinishedCounts| of.of_pools.values().chain([&of.all]).map(states).collect::<Vec<_>>();
+        let each = |of: &UnfinishedCounts| {
+            of.of_pools
+                .values()
+                .chain(of.of_tenants.values())
+                .chain([&of.all])
+                .map(states)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(each(&again), each(&counts), "{piece}");
         assert!(again.of_pools.values().all(|count| count.oldest_ms.is_some()), "{piece}: {again:?}");
     }

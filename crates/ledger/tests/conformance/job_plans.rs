@@ -81,6 +81,12 @@ const LOADS: [Load; 25] = [
         "'', '00000000-0000-0000-0000-000000000000', 10",
         ["job_finished_pool"]
     ),
+    load!(
+        both "job_finished_tenants",
+        "text, uuid, bigint",
+        "'', '00000000-0000-0000-0000-000000000000', 10",
+        ["job_finished_tenant"]
+    ),
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
     load!(both "job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),

@@ -212,7 +212,7 @@ on_every_ledger! {
         jobs_are_listed_by_some_sessions,
         the_states_of_jobs_are_read_without_the_jobs,
         a_cursor_goes_on_where_the_page_ended,
-        jobs_are_counted_by_pool_and_state,
+        jobs_are_counted_by_pool_tenant_and_state,
         old_finished_jobs_are_forgotten_in_steps;
     job_retries:
         a_retried_job_names_the_newest_job_that_retries_it,

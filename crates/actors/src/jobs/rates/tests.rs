@@ -13,8 +13,12 @@ fn accepted(rates: &JobRates) -> [f64; 3] {
     rates.map(|rate| rate.accepted)
 }
 
+fn of_pool(pool: Option<&PoolName>) -> Class {
+    Class { pool: pool.cloned(), ..Class::default() }
+}
+
 fn accept(counts: &mut Counts, pool: Option<&PoolName>, at: Instant) {
-    counts.count(pool, at, |jobs| jobs.accepted += 1);
+    counts.count(&of_pool(pool), at, |jobs| jobs.accepted += 1);
 }
 
 fn near(found: [f64; 3], expected: [f64; 3]) -> bool {
@@ -99,38 +103,57 @@ fn outcomes_and_pools_are_counted_apart() {
         (None, Outcome::TimedOut),
     ];
     for (pool, outcome) in ends {
-        counts.count(pool, start, |jobs| jobs.finished(outcome));
+        counts.count(&of_pool(pool), start, |jobs| jobs.finished(outcome));
     }
-    let Rates { all, without_pool, mut of_pools, .. } = counts.read(start + SECOND);
+    let Rates { all, pools: RatesBy { none, of: mut of_pools }, .. } = counts.read(start + SECOND);
     let rate = JobRate { accepted: 0.4, succeeded: 0.2, failed: 0.2, cancelled: 0.2, timed_out: 0.4 };
     assert_eq!(all, [rate; 3]);
     let rate = JobRate { accepted: 0.2, timed_out: 0.4, ..JobRate::default() };
-    assert_eq!(without_pool, [rate; 3]);
+    assert_eq!(none, [rate; 3]);
     of_pools.sort_by(|a, b| a.0.cmp(&b.0));
     let of_p = JobRate { accepted: 0.2, succeeded: 0.2, failed: 0.2, ..JobRate::default() };
     let of_q = JobRate { cancelled: 0.2, ..JobRate::default() };
     assert_eq!(of_pools, [(p, [of_p; 3]), (q, [of_q; 3])]);
     let later = counts.read(start + SECOND * 2_000);
-    assert_eq!(later.of_pools, [], "pools without jobs are left out");
+    assert_eq!(later.pools.of, [], "pools without jobs are left out");
+}
+
+#[test]
+fn the_tenants_of_a_pool_are_counted_apart() {
+    let start = Instant::now();
+    let mut counts = Counts::new(start);
+    let tenant = |name: &str| TenantId::parse(name).unwrap();
+    for (of, jobs) in [(None, 1), (Some(tenant("a")), 2), (Some(tenant("b")), 3)] {
+        let class = Class { tenant: of, ..of_pool(Some(&pool("p"))) };
+        for _ in 0..jobs {
+            counts.count(&class, start, |jobs| jobs.accepted += 1);
+        }
+    }
+    let Rates { pools, mut tenants, .. } = counts.read(start + SECOND);
+    tenants.of.sort_by(|a, b| a.0.cmp(&b.0));
+    let found: Vec<_> =
+        tenants.of.iter().map(|(tenant, rates)| (tenant.as_str(), rates[0].accepted)).collect();
+    assert_eq!((tenants.none[0].accepted, found), (0.2, vec![("a", 0.4), ("b", 0.6)]));
+    assert_eq!((pools.none[0].accepted, pools.of.len(), pools.of[0].1[0].accepted), (0.0, 1, 1.2));
 }
 
 #[test]
 fn pools_are_bounded_and_make_room_once_they_are_idle() {
     let start = Instant::now();
     let mut counts = Counts::new(start);
-    for n in 0..=POOLS_COUNTED_MAX {
+    for n in 0..=RATES_NAMES_MAX {
         accept(&mut counts, Some(&pool(&format!("p{n}"))), start);
     }
     let full = counts.read(start);
-    assert_eq!(full.of_pools.len(), POOLS_COUNTED_MAX);
-    assert!(near(accepted(&full.all), [(POOLS_COUNTED_MAX + 1) as f64 / 5.0; 3]), "all jobs count");
+    assert_eq!(full.pools.of.len(), RATES_NAMES_MAX);
+    assert!(near(accepted(&full.all), [(RATES_NAMES_MAX + 1) as f64 / 5.0; 3]), "all jobs count");
     let later = start + SECOND * 500;
     accept(&mut counts, Some(&pool("p0")), later);
     accept(&mut counts, Some(&pool("new")), later);
-    assert_eq!(counts.read(later).of_pools.len(), POOLS_COUNTED_MAX, "none of them is idle yet");
+    assert_eq!(counts.read(later).pools.of.len(), RATES_NAMES_MAX, "none of them is idle yet");
     let much_later = start + SECOND * 1_000;
     accept(&mut counts, Some(&pool("new")), much_later);
-    let mut names: Vec<_> = counts.read(much_later).of_pools.into_iter().map(|(pool, _)| pool).collect();
+    let mut names: Vec<_> = counts.read(much_later).pools.of.into_iter().map(|(pool, _)| pool).collect();
     names.sort();
     assert_eq!(names, [pool("new"), pool("p0")]);
 }

@@ -1,4 +1,4 @@
-//! Counts and rates, brought together by pool.
+//! Counts and rates, brought together by pool and by tenant.
 
 use std::pin::pin;
 
@@ -36,10 +36,11 @@ fn without_any_job_all_and_each_configured_pool_are_zero() {
     let (p, q) = (pool("p"), pool("q"));
     let (configured, counts) = (HashSet::from([q.clone(), p.clone()]), FinishedCounts::default());
     for finished in [Some(&counts), None] {
-        let (all, pools) = by_pool(&UnfinishedCounts::default(), finished, no_rates(), &configured);
+        let (all, pools, tenants) = together(&UnfinishedCounts::default(), finished, no_rates(), &configured);
         let zero = PoolStatistics { finished: finished.map(|_| 0), ..PoolStatistics::default() };
         assert_eq!(all, zero);
         assert_eq!(pools, [(None, zero), (Some(p.clone()), zero), (Some(q.clone()), zero)]);
+        assert_eq!(tenants, [(None, zero)]);
     }
 }
 
@@ -47,16 +48,15 @@ fn without_any_job_all_and_each_configured_pool_are_zero() {
 fn counts_and_rates_of_a_pool_come_together_and_add_up() {
     let (p, q) = (pool("p"), pool("q"));
     let unfinished = waiting([(None, 4, Some(7)), (Some(p.clone()), 5, Some(9)), (Some(q.clone()), 6, None)]);
-    let finished =
-        FinishedCounts { all: 100, in_pools: 41, of_pools: vec![(p.clone(), 40), (pool("old"), 1)] };
+    let finished_in = FinishedBy { all: 41, of: vec![(p.clone(), 40), (pool("old"), 1)] };
+    let finished = FinishedCounts { all: 100, pools: finished_in, ..FinishedCounts::default() };
     let rate = |accepted| [JobRate { accepted, ..JobRate::default() }; 3];
     let rates = Rates {
         all: rate(3.0),
-        without_pool: rate(1.0),
-        of_pools: vec![(q.clone(), rate(2.0))],
+        pools: RatesBy { none: rate(1.0), of: vec![(q.clone(), rate(2.0))] },
         ..no_rates()
     };
-    let (all, pools) = by_pool(&unfinished, Some(&finished), rates, &HashSet::new());
+    let (all, pools, _) = together(&unfinished, Some(&finished), rates, &HashSet::new());
     let of = |created, finished, oldest_ms, accepted| PoolStatistics {
         created,
         delayed: 1,
@@ -83,11 +83,11 @@ fn counts_and_rates_of_a_pool_come_together_and_add_up() {
 #[test]
 fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
     let configured = pool("configured");
-    let of_pools = (0..=POOLS_SHOWN_MAX as u64).map(|n| (pool(&format!("p{n}")), n + 1)).collect();
-    let finished = FinishedCounts { all: 1_000_000, in_pools: 1_000, of_pools };
-    let none = UnfinishedCounts::default();
-    let (_, pools) = by_pool(&none, Some(&finished), no_rates(), &HashSet::from([configured]));
-    assert_eq!(pools.len(), POOLS_SHOWN_MAX);
+    let of = (0..=STATISTICS_NAMES_MAX as u64).map(|n| (pool(&format!("p{n}")), n + 1)).collect();
+    let (none, finished) = (UnfinishedCounts::default(), FinishedBy { all: 1_000, of });
+    let finished = FinishedCounts { all: 1_000_000, pools: finished, ..FinishedCounts::default() };
+    let (_, pools, _) = together(&none, Some(&finished), no_rates(), &HashSet::from([configured]));
+    assert_eq!(pools.len(), STATISTICS_NAMES_MAX);
     let has =
         |name: &str| pools.iter().any(|(pool, _)| pool.as_ref().is_some_and(|pool| pool.as_str() == name));
     assert_eq!(
@@ -95,6 +95,27 @@ fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
         (true, false, false, true, true, true)
     );
     assert!(pools.is_sorted_by(|a, b| a.0 < b.0));
+}
+
+#[test]
+fn counts_and_rates_of_a_tenant_come_together() {
+    let tenant = |name: &str| TenantId::parse(name).unwrap();
+    let waits = UnfinishedCount { created: 5, delayed: 2, oldest_ms: Some(9), ..UnfinishedCount::default() };
+    let mut unfinished = UnfinishedCounts::default();
+    unfinished.of_tenants.insert(Some(tenant("a")), waits);
+    let finished = FinishedBy { all: 30, of: vec![(tenant("a"), 10), (tenant("b"), 20)] };
+    let finished = FinishedCounts { all: 100, tenants: finished, ..FinishedCounts::default() };
+    let rate = [JobRate { accepted: 0.5, ..JobRate::default() }; 3];
+    let rates = Rates { tenants: RatesBy { none: rate, of: vec![(tenant("c"), rate)] }, ..no_rates() };
+    let (_, _, tenants) = together(&unfinished, Some(&finished), rates, &HashSet::new());
+    let of = |finished| PoolStatistics { finished: Some(finished), ..PoolStatistics::default() };
+    let expected = [
+        (None, PoolStatistics { rates: rate, ..of(70) }),
+        (Some(tenant("a")), of(10).with(&waits)),
+        (Some(tenant("b")), of(20)),
+        (Some(tenant("c")), PoolStatistics { rates: rate, ..of(0) }),
+    ];
+    assert_eq!(tenants, expected);
 }
 
 #[tokio::test]

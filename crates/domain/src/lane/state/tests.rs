@@ -315,10 +315,8 @@ fn notices_of_new_and_ended_jobs_name_their_pool() {
     let timed_out = AttemptEvent::Revoked(Revoked::TimedOut, String::new());
     state.apply(Command::Attempt(job(2), Attempt::new(1), timed_out), now);
     // What only the ledger has is known by what the command says.
-    state.apply(
-        Command::Cancel(job(9), Class { pool: Some(PoolName::parse("q").unwrap()), kind: None }, 9),
-        now,
-    );
+    let in_q = Class { pool: Some(PoolName::parse("q").unwrap()), ..Class::default() };
+    state.apply(Command::Cancel(job(9), in_q, 9), now);
     state.apply(Command::Cancel(job(3), Class::default(), 3), now);
     let mut effects = state.flush(now);
     if let Some(Effect::FindSlots(_)) = effects.last() {
