@@ -261,7 +261,8 @@ impl UnfinishedCounts {
     }
 }
 
-/// Adds jobs to those of this name, unless there are too many names already; says whether it did. A name may have room in any case.
+/// Adds jobs to those of this name, unless there are too many names already; says whether it did. A name may have room in any
+/// case.
 fn add_to<N: Ord>(
     of: &mut BTreeMap<N, UnfinishedCount>,
     name: N,
@@ -542,9 +543,9 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// The unfinished jobs, by pool and by tenant: these pools, and [`NAMES_COUNTED_MAX`] others at most. Reads all jobs, `piece` of
-    /// them in a statement, so that it ends however many there are: not for every request. What changes meanwhile may be counted
-    /// twice, or not.
+    /// The unfinished jobs, by pool and by tenant: these pools, and [`NAMES_COUNTED_MAX`] others at most. Reads all jobs, `piece`
+    /// of them in a statement, so that it ends however many there are: not for every request. What changes meanwhile may be
+    /// counted twice, or not.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -13,8 +13,8 @@ pub struct Stats {
     /// The CREATED jobs that are not due yet, or that wait for a person's decision. `jobs` includes them.
     pub delayed: u64,
     /// How long the job that waits longest had been due when the jobs were counted, in milliseconds. A job waits when
-    /// it is due and no attempt is under way. `null` when no job waits. A job that was delayed and passed on through the ledger, or
-    /// was in the ledger alone when its time came, counts from its acceptance.
+    /// it is due and no attempt is under way. `null` when no job waits. A job that was delayed and passed on through the
+    /// ledger, or was in the ledger alone when its time came, counts from its acceptance.
     #[schema(required)]
     pub oldest_waiting_ms: Option<u64>,
     /// How fast all live instances together accept and finish jobs; those with a `problem` in `instances` are left out.

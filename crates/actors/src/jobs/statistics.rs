@@ -265,8 +265,8 @@ fn together(
     (all.with(&unfinished.all), pools, tenants)
 }
 
-/// The same by names of one kind. Some are there in any case, and of the others those with the most jobs. `finished` has the number
-/// of all finished jobs, too.
+/// The same by names of one kind. Some are there in any case, and of the others those with the most jobs. `finished` has the
+/// number of all finished jobs, too.
 fn by_name<N: Clone + Ord + Hash>(
     unfinished: &BTreeMap<Option<N>, UnfinishedCount>,
     finished: Option<(u64, &FinishedBy<N>)>,
