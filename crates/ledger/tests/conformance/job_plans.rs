@@ -44,7 +44,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 25] = [
+const LOADS: [Load; 26] = [
     load!(
         "job_in_flight",
         "text, uuid, bigint, bigint",

@@ -175,7 +175,8 @@ async fn a_server_that_never_answers_is_waited_for_until_the_limit_alone() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://u@{}/f?sslmode=disable", listener.local_addr().unwrap());
     let pool = || PgPoolOptions::new().connect_lazy_with(connect_options(&url).unwrap());
-    let pools = Pools { requests: pool(), by_keys: pool(), vital: pool(), looks: pool() };
+    let read_turns = Arc::new(Semaphore::new(1));
+    let pools = Pools { requests: pool(), read_turns, by_keys: pool(), vital: pool(), looks: pool() };
     let looked = pools.connect(Duration::from_millis(50));
     let looked = tokio::time::timeout(Duration::from_secs(20), looked).await.expect("it has a limit");
     assert!(looked.is_err_and(|error| error.is_retryable()));
