@@ -6,10 +6,10 @@
 //!
 //! - Between two requests it hands on [`HEADS_BYTES_AT_ONCE`]. Then it is pending once, so that the library decodes what it has
 //!   before it gets more.
-//! - While a request is under way, it hands on [`HEADS_BYTES_AT_ONCE`] more, in which the end of the connection is noticed, and
-//!   the request's body once somebody reads that: what nobody reads would take memory for as long as the request waits. Then it
-//!   reads nothing until the request ends. Requests that wait behind it add nothing but their bodies: so no more than twice
-//!   [`HEADS_BYTES_AT_ONCE`] of heads wait.
+//! - While a request is under way, it hands on [`HEADS_BYTES_AT_ONCE`] more, in which the end of the connection is noticed, and of
+//!   the request's body [`UNREAD_BODY_BYTES_MAX`], the rest once somebody reads that: what nobody reads takes memory for as long as
+//!   the request waits. Then it reads nothing until the request ends. Requests that wait behind it add nothing but their bodies:
+//!   so no more than twice [`HEADS_BYTES_AT_ONCE`] of heads wait.
 //! - While many requests wait, the library does not decode what it reads, and it does not look again when it has answered
 //!   them. So once bytes were handed on beside a request, the end of each request wakes it, until it reads between two requests.
 //! - Between two requests it reads nothing while the other side does not take the answers.
@@ -31,7 +31,7 @@ use actix_web::dev::ServiceRequest;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::limits::{CHUNKS_BYTES_AT_ONCE, HEADS_BYTES_AT_ONCE};
+use crate::limits::{CHUNKS_BYTES_AT_ONCE, HEADS_BYTES_AT_ONCE, UNREAD_BODY_BYTES_MAX};
 use crate::parser_refusals::{self, Connection, WithProblems};
 
 /// A connection that reads no faster than its requests are served.
@@ -64,20 +64,22 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// A request has begun.
-    fn begin(&self) {
+    /// A request has begun, whose body has so many bytes. Where that is not known, it is 0.
+    fn begin(&self, body_bytes: u64) {
         self.is_under_way.set(true);
         self.has_begun_head.set(false);
-        if self.is_between.replace(false) {
-            self.room.set(HEADS_BYTES_AT_ONCE);
-        }
+        let room = if self.is_between.replace(false) { HEADS_BYTES_AT_ONCE } else { self.room.get() };
+        self.room.set(room.saturating_add(body_bytes.min(UNREAD_BODY_BYTES_MAX)));
         self.wake();
     }
 
     /// The reader of a body that has so many bytes, by its head, reads it from now on.
     pub fn await_body(&self, bytes: u64) {
-        let room = self.room.get();
-        self.room.set(room.saturating_add(bytes));
+        let (room, more) = (self.room.get(), bytes.saturating_sub(UNREAD_BODY_BYTES_MAX));
+        if more == 0 {
+            return;
+        }
+        self.room.set(room.saturating_add(more));
         // With room left, the connection itself wakes its reader.
         if room == 0 {
             self.wake();
@@ -120,14 +122,14 @@ impl Requests {
 pub struct UnderWay(Rc<Requests>);
 
 impl UnderWay {
-    /// The request has begun. `None` where the connection does not care.
-    pub fn begin(request: &ServiceRequest) -> Option<Self> {
-        Some(Self::of(request.conn_data::<Rc<Requests>>()?))
+    /// The request has begun; its head says that its body has so many bytes. `None` where the connection does not care.
+    pub fn begin(request: &ServiceRequest, body_bytes: Option<u64>) -> Option<Self> {
+        Some(Self::of(request.conn_data::<Rc<Requests>>()?, body_bytes))
     }
 
     /// As [`Self::begin`], on the connection that knows this of its requests.
-    pub fn of(requests: &Rc<Requests>) -> Self {
-        requests.begin();
+    pub fn of(requests: &Rc<Requests>, body_bytes: Option<u64>) -> Self {
+        requests.begin(body_bytes.unwrap_or(0));
         Self(Rc::clone(requests))
     }
 
@@ -365,12 +367,12 @@ mod tests {
         }
 
         fn begin(&self) -> UnderWay {
-            UnderWay::of(&self.near.requests)
+            UnderWay::of(&self.near.requests, None)
         }
 
         /// A request whose body of so many bytes is read.
         fn begin_with_body(&self, bytes: u64) -> UnderWay {
-            let request = self.begin();
+            let request = UnderWay::of(&self.near.requests, Some(bytes));
             self.near.requests.await_body(bytes);
             request
         }
@@ -414,16 +416,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_handed_on_once_it_is_read() {
-        let mut rig = Rig::new(1 << 20);
-        rig.sent(50_000).await;
+    async fn a_long_body_is_handed_on_once_it_is_read() {
+        let (body, mut rig) = (UNREAD_BODY_BYTES_MAX + 5_000, Rig::new(1 << 20));
+        rig.sent(2 * body).await;
         assert_eq!(rig.reads().0, HEADS);
-        let request = rig.begin();
-        assert_eq!(rig.reads(), (HEADS, 0), "nobody reads it");
+        let request = UnderWay::of(&rig.near.requests, Some(body));
+        assert_eq!(rig.reads(), (UNREAD_BODY_BYTES_MAX + HEADS, 0), "nobody reads it");
         for _ in 0..3 {
             assert_eq!(rig.reads(), (0, 0));
         }
-        request.requests().await_body(5_000);
+        request.requests().await_body(body);
         assert_eq!(rig.reads(), (5_000, 1));
         assert_eq!(rig.reads(), (0, 0));
     }

@@ -118,7 +118,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let mut near = Paced::new(near, Duration::from_secs(600));
         // Nothing was read before it, so there is no room.
-        let under_way = UnderWay::of(&near.requests());
+        let under_way = UnderWay::of(&near.requests(), None);
         let request = TestRequest::default().insert_header((TRANSFER_ENCODING, "chunked")).set_payload("x");
         let mut request = request.to_srv_request();
         let _chunked = Chunked::of(&mut request, Some(&under_way)).unwrap();

@@ -26,6 +26,7 @@ use wire::Code;
 use crate::auth::{Access, Principal};
 use crate::connection::UnderWay;
 use crate::drain_body::{Chunked, keep_with};
+use crate::extract;
 use crate::forwarder::PassedOn;
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
@@ -62,7 +63,7 @@ pub async fn pass(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let started = Instant::now();
     let _in_flight = state.traffic.enter();
-    let under_way = UnderWay::begin(&request);
+    let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
     // The path as the router will match it, percent-encoding undone.
     let route = routes::find(request.match_info().as_str());
     let access = access_of(route, request.method());

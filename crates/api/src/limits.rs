@@ -28,6 +28,9 @@ const _: () = assert!(client::IDLE_MAX.as_secs() < KEEP_ALIVE_DEFAULT.as_secs())
 /// Bytes that a connection hands on at once between two requests, and again, besides its body, while the first request in them is
 /// under way. A head in them takes some 7 KB of memory until its request is answered.
 pub const HEADS_BYTES_AT_ONCE: u64 = 2 << 10;
+/// Bytes of a body that a connection hands on before anybody reads it. A refusal keeps the connection behind a body that is not
+/// longer; behind a longer one it is closed, by which the other side may lose the answer.
+pub const UNREAD_BODY_BYTES_MAX: u64 = 32 << 10;
 /// Bytes that a connection hands on of a body of unknown length whenever its reader waits for more.
 pub const CHUNKS_BYTES_AT_ONCE: u64 = 4 << 10;
 /// Bytes of bodies and socket messages that are being read at once when the configuration names no number. What is made of

@@ -16,6 +16,7 @@ use wire::Code;
 
 use crate::connection::UnderWay;
 use crate::drain_body::Chunked;
+use crate::extract;
 use crate::gate::{self, Listener, Tally};
 use crate::limits::{CLOSE_SECONDS_MAX, PROBE_CONNECTIONS_MAX, PROBE_KEEP_ALIVE, PROBE_REQUEST_TIMEOUT};
 use crate::ops;
@@ -87,7 +88,7 @@ fn app(state: &Arc<State>) -> App<impl Routing + use<>> {
                 let route = routes::find(request.match_info().as_str());
                 if !route.is_some_and(|route| SERVED.contains(&route)) {
                     // What `gate` does for the others: the head is complete.
-                    let under_way = UnderWay::begin(&request);
+                    let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
                     let chunked = Chunked::of(&mut request, under_way.as_ref());
                     let what =
                         "there is no such path here: this listener serves /healthz, /readyz and /metrics";
