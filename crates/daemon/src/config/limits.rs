@@ -31,7 +31,7 @@ pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
 /// filter asks for it, is in `logging.rs`.
 pub const LOG_FILTER_DEFAULT: &str = "info,actix_http=off,actix_server=warn,sqlx=warn";
 /// What a filter of the log may name without a level and without a `::`: the crates of the daemon.
-pub const LOG_TARGETS: [&str; 12] = [
+pub const LOG_TARGETS: [&str; 13] = [
     "actors",
     "api",
     "bus",
@@ -42,6 +42,7 @@ pub const LOG_TARGETS: [&str; 12] = [
     "ids",
     "ledger",
     "nodes",
+    "panic_guard",
     "placement",
     "wire",
 ];

@@ -125,9 +125,10 @@ const LOADS: [Load; 26] = [
 ];
 
 /// What PostgreSQL calls an index in a partition.
-const IN_A_PARTITION: [(&str, &str); 4] = [
+const IN_A_PARTITION: [(&str, &str); 5] = [
     ("job_finished", "job_finished_rest_pkey"),
     ("job_finished_pool", "job_finished_rest_pool_id_idx"),
+    ("job_finished_tenant", "job_finished_rest_tenant_id_idx"),
     ("job_finished_place", "job_finished_rest_session_seq_id_idx"),
     ("job_finished_end", "job_finished_rest_session_finished_at_idx"),
 ];
