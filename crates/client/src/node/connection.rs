@@ -42,8 +42,9 @@ pub(super) struct Connection {
     behind_drain: Option<u64>,
 }
 
-/// Frames that wait to be sent. Results wait behind all others, which are short: on a slow line an `ack` or a heartbeat behind
-/// them would come too late, and the scheduler would give the attempt to another node.
+/// Frames that wait to be sent. Results wait behind all others, which are short, and share no message with them: on a slow line
+/// an `ack` or a heartbeat that is heard only with the end of a result would come too late, and the scheduler would give the
+/// attempt to another node.
 #[derive(Debug, Default)]
 struct Outbox {
     others: VecDeque<NodeFrame>,
@@ -153,8 +154,9 @@ impl Outbox {
         }
     }
 
-    fn pop(&mut self) -> Option<NodeFrame> {
-        self.others.pop_front().or_else(|| self.results.pop_front())
+    /// The frames of which the next message is made.
+    fn of_next_message(&mut self) -> &mut VecDeque<NodeFrame> {
+        if self.others.is_empty() { &mut self.results } else { &mut self.others }
     }
 
     fn len(&self) -> usize {
@@ -164,9 +166,10 @@ impl Outbox {
 
 /// The next message, of one frame or as many as may share one; `None` when nothing waits.
 fn pack(outbox: &mut Outbox, batch: bool) -> Option<Utf8Bytes> {
+    let waiting = outbox.of_next_message();
     let mut frames = Vec::new();
     let mut bytes = 0;
-    while let Some(frame) = outbox.pop() {
+    while let Some(frame) = waiting.pop_front() {
         let text = Message::One(frame).to_text();
         bytes += text.len();
         frames.push(text);
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn results_wait_behind_what_the_scheduler_must_hear_in_time() {
+    fn results_wait_behind_what_the_scheduler_must_hear_in_time_and_share_no_message_with_it() {
         let ack = |job: &str| NodeFrame::Ack(AttemptRef { job: job.to_owned(), attempt: 1 });
         let result = |job: &str| {
             let (job, outcome) = (job.to_owned(), AttemptOutcome::Done(Json::null()));
@@ -227,7 +230,9 @@ mod tests {
         let beat = NodeFrame::Heartbeat(Heartbeat { load: None, running: Vec::new() });
         let mut waiting = outbox([ack("a"), result("a"), result("b"), ack("c"), beat.clone(), result("c")]);
         assert_eq!(waiting.len(), 6);
-        let sent = frames(&pack(&mut waiting, true).unwrap());
-        assert_eq!(sent, [ack("a"), ack("c"), beat, result("a"), result("b"), result("c")]);
+        let mut sent = || pack(&mut waiting, true).map(|text| frames(&text));
+        assert_eq!(sent(), Some(vec![ack("a"), ack("c"), beat]));
+        assert_eq!(sent(), Some(vec![result("a"), result("b"), result("c")]));
+        assert_eq!(sent(), None);
     }
 }
