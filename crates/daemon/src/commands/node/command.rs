@@ -100,20 +100,21 @@ impl Command {
         judge(status, &printed, ended_for)
     }
 
-    /// Starts it, within [`START_MAX`], unless the attempt is told to stop before.
+    /// Starts it, within [`START_MAX`], unless the attempt is told to stop before. Of a job with less time it is tried for half of
+    /// that: the attempt is to say why it failed, before its time is over.
     async fn started(&self, job: &Job) -> Result<Group, Failure> {
-        let begun = Instant::now();
+        let (begun, most) = (Instant::now(), START_MAX.min(job.timeout / 2));
         loop {
             let why = match Group::spawn(&mut self.prepared(job), self.descriptors) {
                 Ok(group) => return Ok(group),
                 Err(error) => format!("{:?} cannot be started: {error}", self.program()),
             };
-            if begun.elapsed() >= START_MAX {
+            if begun.elapsed() >= most {
                 return Err(Failure::passing(why));
             }
             tokio::select! {
                 why = job.stop.requested() => return Err(Failure::passing(why.to_string())),
-                () = sleep(START_PAUSE) => {}
+                () = sleep(START_PAUSE.min(most)) => {}
             }
         }
     }

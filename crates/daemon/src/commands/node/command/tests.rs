@@ -140,6 +140,16 @@ async fn a_command_that_cannot_be_started_fails_in_the_end() {
     assert_eq!(failure, Failure::passing("the attempt was cancelled"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_command_that_cannot_be_started_fails_before_the_time_of_its_job_is_over() {
+    for short in [500, 2_500, 9_000].map(Duration::from_millis) {
+        let (job, _stopper) = Job::detached("j-1", Json::null(), short);
+        let failed = timeout(short, command(&["/no/such/program"]).run(job)).await;
+        let failure = failed.expect("the job has time left").unwrap_err();
+        assert!(failure.message.contains("cannot be started"), "{failure:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_program_that_is_away_for_a_moment_costs_no_attempt() {
     let dir = tempfile::tempdir().unwrap();
