@@ -113,11 +113,12 @@ impl Pools {
             .pragma("journal_size_limit", LOG_BYTES_MAX.to_string())
             .busy_timeout(call_timeout)
             .disable_statement_logging();
-        // Another process may have it locked for a while; and the first connection reads the log that a process has left which was
-        // killed, however long that takes. The pools wait no longer than a call may take.
+        // Another process may have it locked for a while, for all others or for those that write; and the first connection reads the
+        // log that a process has left which was killed, however long that takes. The pools wait no longer than a call may take.
         let patience = Duration::from_millis(options.connect_timeout_ms);
         let first = connect.clone().busy_timeout(patience);
-        let first = SqliteConnection::connect_with(&first).await.map_err(read_failed)?;
+        let mut first = SqliteConnection::connect_with(&first).await.map_err(read_failed)?;
+        wait_for_writers(&mut first).await.map_err(read_failed)?;
         let writer = pool(1)
             .after_release(|connection, _| Box::pin(is_out_of_transactions(connection)))
             .connect_with(connect.clone())
@@ -321,6 +322,11 @@ fn away() -> Error {
         ErrorKind::NotFound,
         "the ledger's file or its log was moved or replaced",
     ))
+}
+
+/// Waits until no other connection has the turn to write. A file that can only be read has none.
+async fn wait_for_writers(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    connection.begin_with("BEGIN IMMEDIATE").await?.rollback().await
 }
 
 /// Whether a connection may be lent again. After a failed write SQLite may have rolled back by itself, and the driver's

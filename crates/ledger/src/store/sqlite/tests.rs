@@ -8,6 +8,7 @@ use std::sync::atomic::{self, AtomicUsize};
 use domain::job::Requirements;
 use domain::session::{Ordering, Spec};
 use domain::{InstanceId, Resource, SequenceName, SessionId, SignerId};
+use sqlx::sqlite::SqliteJournalMode;
 use tokio::task::JoinSet;
 
 use super::super::{PROBE, Pools, on_sqlite};
@@ -73,7 +74,8 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
 #[tokio::test]
 async fn a_log_that_has_grown_long_is_cut_when_it_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let ledger = opened(&folder).await;
+    // A slow disk takes a while for it.
+    let ledger = opened_by(&Options { call_timeout_ms: 120_000, ..options(&folder, "ledger.db") }).await;
     let length = || std::fs::metadata(folder.path().join("ledger.db-wal")).unwrap().len();
     let long = ledger.ask(&PROBE).bind(PROBE_NAME).bind(pools::LOG_BYTES_MAX as i64);
     ledger.touch(Way::Writes, long).await.unwrap();
@@ -142,25 +144,27 @@ async fn a_copy_has_its_name_only_when_it_is_whole() {
 
 #[tokio::test]
 async fn a_start_waits_for_a_file_that_another_process_has_for_a_while() {
-    let folder = tempfile::tempdir().unwrap();
-    let patient =
-        Options { connect_timeout_ms: 20_000, call_timeout_ms: 1_000, ..options(&folder, "ledger.db") };
-    let hasty = Options { connect_timeout_ms: 100, ..patient.clone() };
-    let connect =
-        SqliteConnectOptions::new().filename(folder.path().join("ledger.db")).create_if_missing(true);
-    let mut other = SqliteConnection::connect_with(&connect).await.unwrap();
-    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
-    let Err(busy) = reach(&hasty, &[runtime::Handle::current()], Migrate::Auto).await else {
-        panic!("another process has it")
-    };
-    assert!(matches!(busy, Error::Unavailable { .. }), "{busy:?}");
-    // Longer than a call may take.
-    let has_it = async {
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
-    };
-    let (ledger, ()) = tokio::join!(opened_by(&patient), has_it);
-    assert_eq!(ledger.check().await.unwrap().unwritable, None);
+    // One that writes keeps all others out, or those that write.
+    for mode in [SqliteJournalMode::Delete, SqliteJournalMode::Wal] {
+        let folder = tempfile::tempdir().unwrap();
+        let patient =
+            Options { connect_timeout_ms: 60_000, call_timeout_ms: 2_000, ..options(&folder, "ledger.db") };
+        let hasty = Options { connect_timeout_ms: 100, ..patient.clone() };
+        let path = folder.path().join("ledger.db");
+        let connect = SqliteConnectOptions::new().filename(path).create_if_missing(true).journal_mode(mode);
+        let mut other = SqliteConnection::connect_with(&connect).await.unwrap();
+        sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+        let Err(busy) = reach(&hasty, &[runtime::Handle::current()], Migrate::Auto).await else {
+            panic!("another process has it")
+        };
+        assert!(matches!(busy, Error::Unavailable { .. }), "{mode:?}: {busy:?}");
+        // Longer than a call may take.
+        let has_it = async {
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+        };
+        let (_ledger, ()) = tokio::join!(opened_by(&patient), has_it);
+    }
 }
 
 /// Looks, and answers the identity of the open file, which has lost its name, with its raised position.
