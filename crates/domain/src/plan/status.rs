@@ -11,7 +11,7 @@ named!(
         Running = "RUNNING",
         /// No stage of it begins until somebody resumes it.
         Paused = "PAUSED",
-        /// Somebody must look: a task failed or was interrupted, or the plan ran over its time.
+        /// Somebody must look: a task failed or was interrupted, tasks wait for the plan's resumption, or it ran over its time.
         Attention = "ATTENTION",
         /// Every task has ended, at least one succeeded, and nobody cancelled the plan.
         Succeeded = "SUCCEEDED",

@@ -28,7 +28,7 @@ pub struct Plan {
     /// What people want of the plan.
     pub intent: Intent,
     /// The plan's owner died or changed while tasks ran or waited, or a task of a plan that was paused or cancelled was
-    /// retried alone. No further task starts until somebody resumes the plan.
+    /// retried alone. No further task starts until somebody resumes the plan. It is over once no task waits for that.
     pub halted: bool,
     /// The plan ran over its time. No further task starts, whether the plan is resumed or not; each can be retried.
     pub over_time: bool,
