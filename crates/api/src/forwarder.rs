@@ -35,7 +35,7 @@ use wire::{
 use crate::auth::Principal;
 use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX};
 use crate::peer_credential::{self, PASSED_HEADERS, Subject};
-use crate::refusal::Refusal;
+use crate::refusal::{PassedOn, Refusal};
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
 use crate::settings::OnMisroute;
@@ -194,9 +194,6 @@ pub enum Routed<T> {
     /// Another instance, with this answer.
     Elsewhere(HttpResponse),
 }
-
-/// Marks an answer that another instance has made. If a defect made it, that one has counted and logged it.
-pub struct PassedOn;
 
 /// The outcome of asking another instance.
 enum Asked {

@@ -21,6 +21,9 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 /// What the details say of a ledger that did not answer.
 const SILENT: &str = "the ledger did not answer in time";
 
+/// Marks an answer that another instance has made. If a defect made it, that one has counted and logged it.
+pub struct PassedOn;
+
 /// The refusal of a request, and the error type of the handlers. `gate` writes the request's id into it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -28,6 +31,8 @@ pub struct Refusal {
     problem: Box<Problem>,
     allow: Option<&'static str>,
     close: bool,
+    /// Whether another instance has made it.
+    is_passed_on: bool,
 }
 
 impl Refusal {
@@ -35,7 +40,7 @@ impl Refusal {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let mut problem = Box::new(Problem::new(code, shortened(detail.into())));
         problem.retry_after_ms = retry_after_ms(code);
-        Self { code, problem, allow: None, close: false }
+        Self { code, problem, allow: None, close: false, is_passed_on: false }
     }
 
     /// `overloaded`, for a limit that holds for so long.
@@ -68,7 +73,8 @@ impl Refusal {
         let problem: Problem = serde_json::from_slice(body).ok()?;
         let code = problem.known_code()?;
         let Problem { detail, owner, owner_url, .. } = problem;
-        Some(Self::new(code, detail).with(|passed| (passed.owner, passed.owner_url) = (owner, owner_url)))
+        let refusal = Self { is_passed_on: true, ..Self::new(code, detail) };
+        Some(refusal.with(|passed| (passed.owner, passed.owner_url) = (owner, owner_url)))
     }
 
     /// `internal`. The details go to the log, not to the caller.
@@ -118,6 +124,11 @@ impl Refusal {
     /// The code.
     pub const fn code(&self) -> Code {
         self.code
+    }
+
+    /// Whether a defect of this instance made it. Another instance has counted and logged its own.
+    pub const fn is_own_defect(&self) -> bool {
+        matches!(self.code, Code::Internal) && !self.is_passed_on
     }
 
     /// The owner of the key, if another instance owns it.
@@ -185,6 +196,9 @@ impl Refusal {
         }
         // For the log.
         response.extensions_mut().insert(self.code);
+        if self.is_passed_on {
+            response.extensions_mut().insert(PassedOn);
+        }
         let mut body = serde_json::to_vec(&self.problem).expect("a problem has text keys only");
         body.push(b'\n');
         response.body(body)
@@ -408,10 +422,17 @@ impl From<actors::signers::Refusal> for Refusal {
     }
 }
 
-/// Counts and logs a defect, if this code says that there was one, which is answered for one job of many. `gate` does so for
-/// answers to whole requests.
-pub fn count_defect(code: Code) {
-    if code == Code::Internal {
+/// Counts and logs a defect, if this refusal says that this instance had one, which is answered for one job of many. `gate` does
+/// so for answers to whole requests.
+pub fn count_defect(refusal: &Refusal) {
+    if refusal.is_own_defect() {
+        count_defects(1);
+    }
+}
+
+/// Counts and logs defects of this instance for which so many jobs were refused.
+pub fn count_defects(jobs: u64) {
+    for _ in 0..jobs {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         tracing::error!("a job was refused because of a defect");
     }
@@ -556,6 +577,17 @@ mod tests {
             assert!(is_told && !told.contains(SILENT), "{told}");
             assert_eq!(told.contains("not known"), refusal.to_string().contains("not known"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_defect_of_another_instance_is_none_of_the_one_that_passes_its_answer_on() {
+        let own = Refusal::internal();
+        let theirs = Refusal::passed_back(&serde_json::to_vec(&own.problem).unwrap()).unwrap();
+        assert_eq!(theirs.code(), Code::Internal);
+        assert!(own.is_own_defect() && !theirs.is_own_defect());
+        let is_marked = |refusal: &Refusal| refusal.error_response().extensions().contains::<PassedOn>();
+        assert!(is_marked(&theirs) && !is_marked(&own));
+        assert!(!Refusal::not_read().is_own_defect());
     }
 
     #[test]

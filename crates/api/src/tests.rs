@@ -33,7 +33,8 @@ mod plans_seen;
 mod shared;
 
 use crate::auth::{Auth, Scope, Sees, Token, digest};
-use crate::forwarder::{Forwarder, PassedOn};
+use crate::forwarder::Forwarder;
+use crate::refusal::{PassedOn, Refusal};
 use crate::server::{Handle, Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
@@ -342,10 +343,16 @@ async fn a_defect_is_counted_by_the_instance_that_has_it_and_not_by_the_one_that
     async fn own() -> HttpResponse {
         HttpResponse::InternalServerError().finish()
     }
+    // What another instance has answered is read, and told in this one's words.
+    async fn told() -> Result<HttpResponse, Refusal> {
+        let problem = wire::Problem::new(wire::Code::Internal, "a defect");
+        Err(Refusal::passed_back(&serde_json::to_vec(&problem).unwrap()).unwrap())
+    }
     let app = app(&forwarder(&state(&dir, Auth::open()).await));
     let app = app.route("/passed-on", web::get().to(passed_on)).route("/own", web::get().to(own));
+    let app = app.route("/told", web::get().to(told));
     let service = init_service(app).await;
-    for (path, defects) in [("/passed-on", 0), ("/own", 1), ("/passed-on", 1)] {
+    for (path, defects) in [("/passed-on", 0), ("/told", 0), ("/own", 1), ("/passed-on", 1), ("/told", 1)] {
         let request = TestRequest::get().insert_header(LOCAL).uri(path).to_request();
         let answer = call_service(&service, request).await;
         assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR, "{path}");

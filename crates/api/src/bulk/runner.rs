@@ -476,6 +476,7 @@ impl Worker {
                     again.why = Some(refusal.code_and_detail().1);
                 }
                 Err(refusal) => {
+                    count_defect(&refusal);
                     step.failed += 1;
                     step.error = Some(why_failed(refusal.code_and_detail()));
                 }
@@ -669,9 +670,8 @@ const fn leaves_out(code: Code) -> bool {
     matches!(code, Code::Conflict | Code::NotFound)
 }
 
-/// What an operation says of a job that has failed. A defect is counted, and logged in the span of the operation.
+/// What an operation says of a job that has failed. A defect was logged in the span of the operation.
 fn why_failed((code, detail): (Code, String)) -> String {
-    count_defect(code);
     match code {
         Code::Internal => "this is a defect; the log has more under the id of the bulk operation".to_owned(),
         _ => detail,

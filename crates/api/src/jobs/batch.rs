@@ -387,9 +387,9 @@ fn log_hidden<'r>(results: impl Iterator<Item = &'r shape::BatchResult>) {
 }
 
 fn refused(refusal: Refusal) -> shape::BatchResult {
+    count_defect(&refusal);
     let (owner, owner_url) = refusal.owner_and_url();
     let (code, detail) = refusal.code_and_detail();
-    count_defect(code);
     shape::BatchResult::Refused { code, detail, owner, owner_url }
 }
 

@@ -25,7 +25,7 @@ use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::peer_credential;
-use crate::refusal::{Refusal, count_defect};
+use crate::refusal::{Refusal, count_defects};
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::traces;
@@ -132,16 +132,17 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         deadline,
         made,
         not_retried: Vec::new(),
+        defects: 0,
         hidden: Vec::new(),
         failure: None,
     };
     let noted = retries.run(&left).await;
-    let Retries { mut made, not_retried, hidden, failure, .. } = retries;
+    let Retries { mut made, not_retried, defects, hidden, failure, .. } = retries;
     visibility::log_hidden_jobs(&unknown_job(), &hidden);
     let refused = noted.err().or_else(|| failure.filter(|_| made.is_empty()));
     // The gate counts a defect that refuses the whole request.
-    if refused.as_ref().is_none_or(|refusal| refusal.code() != Code::Internal) {
-        not_retried.iter().for_each(|one| count_defect(one.code));
+    if refused.as_ref().is_none_or(|refusal| !refusal.is_own_defect()) {
+        count_defects(defects);
     }
     match refused {
         Some(refusal) => Err(refusal),
@@ -174,6 +175,8 @@ pub struct Retries<'f> {
     /// The new jobs, by those that they retry.
     made: HashMap<JobId, String>,
     not_retried: Vec<shape::NotRetried>,
+    /// For how many of them the reason was a defect of this instance.
+    defects: u64,
     /// Those of them that the caller does not see.
     hidden: Vec<JobId>,
     /// The first refusal that is not about its job, of a retry that was tried, or for which there was no time.
@@ -199,13 +202,16 @@ impl<'f> Retries<'f> {
             deadline,
             made: HashMap::new(),
             not_retried: Vec::new(),
+            defects: 0,
             hidden: Vec::new(),
             failure: None,
         }
     }
 
     /// How many new jobs there are, and which jobs were not retried. Jobs that another request has retried are in neither.
+    /// Counts the defects.
     pub fn into_outcome(self) -> (u64, Vec<shape::NotRetried>) {
+        count_defects(self.defects);
         (self.made.len() as u64, self.not_retried)
     }
 
@@ -352,6 +358,7 @@ impl<'f> Retries<'f> {
     }
 
     fn leave_out(&mut self, id: JobId, refusal: Refusal) {
+        self.defects += u64::from(refusal.is_own_defect());
         let (owner, owner_url) = refusal.owner_and_url();
         let (code, detail) = refusal.code_and_detail();
         let retry_of = id.to_string();

@@ -326,8 +326,8 @@ impl Socket {
                     shares.push(share);
                 }
                 Err(refusal) => {
+                    count_defect(&refusal);
                     let (code, detail) = refusal.code_and_detail();
-                    count_defect(code);
                     if self.ends_by(code) {
                         self.refused = Some((job.client_ref, code, detail));
                         break;
@@ -350,8 +350,8 @@ impl Socket {
                 let answers = match submit_part(&forwarder, &forwarded, &id, parts).await {
                     Ok(answers) => answers,
                     Err(refusal) => {
+                        count_defect(&refusal);
                         let (code, detail) = refusal.code_and_detail();
-                        count_defect(code);
                         // No frame names an owner: a socket brings its jobs there by itself.
                         vec![BatchResult::Refused { code, detail, owner: None, owner_url: None }; jobs.len()]
                     }
