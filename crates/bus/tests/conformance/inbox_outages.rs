@@ -145,8 +145,7 @@ async fn an_inbox_is_read_at_the_server_to_which_the_name_of_a_full_one_leads() 
     let filled = full.clone();
     // It still lets inboxes be read, and nothing is sent there any more.
     blocking(move || filled.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap()).await;
-    link_is(&bus, false).await;
-    link_is(&bus, true).await;
+    // The link may be up again before this looks.
     send_at_last(&bus, 1).await;
     all_are_seen(&bus, &mut inbox, [1]).await;
 }
