@@ -151,7 +151,11 @@ async fn submitted(url: &str) -> String {
 
 /// Waits until the instance has noticed the failover. Where it does not, the test ends with what it says of itself.
 async fn goes_on_by_the_standby(url: &str) {
-    let noticed = async { while failovers(url).await != 1 {} };
+    let noticed = async {
+        while failovers(url).await != 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
     if tokio::time::timeout(PATIENCE, noticed).await.is_err() {
         let ready = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
         panic!("the failover is not noticed: {}", ready.text);
