@@ -1,7 +1,7 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,8 @@ pub(super) struct Commands {
     connection: RwLock<Option<Connection>>,
     /// Counts the connections.
     made: AtomicU64,
+    /// Whether another connection of this handle may be to another server than this one.
+    is_apart: AtomicBool,
     /// A command failed in a way that the connection may be to blame for.
     suspected: Notify,
     /// What the server said that it is, the first time that it was reached.
@@ -118,6 +120,12 @@ impl Commands {
 
     pub(super) fn drop_connection(&self) {
         *self.connection.write() = None;
+    }
+
+    /// Another connection is made anew, or does not show what goes by this one: the name of a single server may lead to another
+    /// one by now.
+    pub(super) fn may_be_apart(&self) {
+        self.is_apart.store(true, Ordering::Release);
     }
 
     /// Has the connection looked at soon.
@@ -444,7 +452,6 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         pause: Pause::default(),
         awaited: None,
         remade: Instant::now(),
-        is_unheard: false,
         probes: 0,
         is_trial_told: false,
         elsewhere: Told::default(),
@@ -461,8 +468,6 @@ struct Keeper {
     /// The first echo that was not heard yet: when it was sent, and which listening connection was to hear it.
     awaited: Option<(Duration, u64)>,
     remade: Instant,
-    /// An echo did not come back although commands are answered: those who hear may be connected to another server by now.
-    is_unheard: bool,
     probes: u32,
     /// Whether the log has said so of the trial that the link is on.
     is_trial_told: bool,
@@ -476,6 +481,7 @@ impl Keeper {
     async fn turn(&mut self) {
         let shared = self.shared.clone();
         if shared.commands.get().is_none() {
+            shared.commands.is_apart.store(false, Ordering::Release);
             match connect(&shared).await {
                 Ok(connection) => shared.commands.set(connection),
                 Err(error) => {
@@ -499,10 +505,7 @@ impl Keeper {
                     tracing::info!(%trial, "the bus is on trial");
                 }
                 self.pause = Pause::default();
-                // The name of a single server leads both to the same one, if they are connected anew.
-                if std::mem::take(&mut self.is_unheard) {
-                    self.remake().await;
-                }
+                self.follow_name().await;
                 let probed = jittered(Duration::from_millis(PROBE_MS));
                 tokio::select! {
                     () = tokio::time::sleep(probed) => {}
@@ -558,7 +561,7 @@ impl Keeper {
                 tracing::warn!("the probe published to Redis did not come back; reconnecting the listener");
                 listener.condemn(generation);
                 self.awaited = None;
-                self.is_unheard = true;
+                shared.commands.may_be_apart();
             }
         }
         let (now, generation) = (listener.clock(), listener.generation());
@@ -584,6 +587,21 @@ impl Keeper {
         }
         self.probes = self.probes.wrapping_add(1);
         Ok(())
+    }
+
+    /// Connects anew where another connection may be to another server: the name of a single one leads both to the same. A
+    /// Cluster says itself where a key is.
+    async fn follow_name(&mut self) {
+        let commands = &self.shared.commands;
+        let is_due = self.remade.elapsed() >= Duration::from_millis(REMAKE_MS);
+        if !commands.is_cluster() && is_due && commands.is_apart.swap(false, Ordering::AcqRel) {
+            let made = commands.generation();
+            self.remake().await;
+            // Where there is no new one, it is tried again.
+            if self.shared.commands.generation() == made {
+                self.shared.commands.may_be_apart();
+            }
+        }
     }
 
     /// Connects anew, in place of a connection that is not lost. One to a Cluster may know it as it was: a server that went

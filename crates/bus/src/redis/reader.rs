@@ -1,5 +1,6 @@
 //! The connection on which an owner waits for what comes into its inbox, made again when it is lost, by one task; and when
-//! commands go by another connection to a single server, since that may lead to another server, to which the others send.
+//! commands go by another connection to a single server, since that may lead to another server, to which the others send. When it
+//! is lost itself, commands follow it for the same reason.
 //!
 //! Anything but an answer costs the connection, since entries may have been given out in an answer that never came;
 //! on the next one, what was given out and not settled is read first. So a loss gives entries out twice, and skips
@@ -66,7 +67,10 @@ impl Reader {
             match self.read_on(&mut told).await {
                 Ok(Over::Inbox) => return,
                 Ok(Over::Connection) => tracing::debug!("the inbox is read where commands go now"),
-                Err(error) if error.is_retryable() => tracing::debug!(%error, "the inbox cannot be read"),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, "the inbox cannot be read");
+                    self.shared.commands.may_be_apart();
+                }
                 Err(error) if told.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
                 Err(error) => tracing::debug!(%error, "the inbox still cannot be read"),
             }

@@ -150,6 +150,40 @@ async fn an_inbox_is_read_at_the_server_to_which_the_name_of_a_full_one_leads() 
     all_are_seen(&bus, &mut inbox, [1]).await;
 }
 
+/// Cuts off the connection that waits for entries; whether there was one.
+fn cut_off_reader(server: &Redis) -> bool {
+    let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+    let reader = clients.lines().find(|client| client.contains(" cmd=xreadgroup "));
+    let id = reader.and_then(|client| client.split(' ').find_map(|field| field.strip_prefix("id=")));
+    id.is_some_and(|id| server.command(&["CLIENT", "KILL", "ID", id]).is_ok())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_follow_a_reader_to_the_server_to_which_the_name_leads() {
+    let (first, second) =
+        blocking(|| (Arc::new(Redis::start().unwrap()), Arc::new(Redis::start().unwrap()))).await;
+    let name = Proxy::start(address_of(&first)).await.unwrap();
+    let bus = open(&options(&format!("redis://{}", name.address()), "t:")).await.unwrap();
+    let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
+    send_at_last(&bus, 0).await;
+    all_are_seen(&bus, &mut inbox, [0]).await;
+    // Both take what is written, and no other connection is lost.
+    name.lead_to(address_of(&second));
+    eventually("the reader is cut off", async || {
+        let cutting = first.clone();
+        blocking(move || cut_off_reader(&cutting)).await
+    })
+    .await;
+    eventually("the inbox is there", async || {
+        let asked = second.clone();
+        let there = blocking(move || asked.command(&["EXISTS", "t:{instance:a-1}:inbox"]).unwrap()).await;
+        there.trim() == "1"
+    })
+    .await;
+    send_at_last(&bus, 1).await;
+    all_are_seen(&bus, &mut inbox, [1]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inbox_moves_with_its_master() {
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
