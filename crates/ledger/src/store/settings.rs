@@ -24,7 +24,7 @@ impl Store {
 
     /// Decides, unless somebody has; answers what is in force then.
     async fn decided(&self, name: &str, value: String) -> Result<(i64, String)> {
-        self.touch(Way::Writes, self.ask(&CREATE).bind(name).bind(value)).await?;
+        self.answer(Way::Writes, self.ask(&CREATE).bind(name).bind(value)).await?;
         let kept = self.setting(name).await?;
         kept.ok_or_else(|| impossible("a setting that was just made is not there"))
     }
