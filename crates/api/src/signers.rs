@@ -133,7 +133,7 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forw
         }
         Err(refused) => {
             let (code, detail) = refusal::settlement(nonce, &refused);
-            shape::SettlementResult::Refused { nonce: nonce.get(), code, detail }
+            shape::SettlementResult::Refused { nonce: nonce.get(), code: code.to_string(), detail }
         }
     };
     let results = nonces.into_iter().zip(answers).map(result).collect();

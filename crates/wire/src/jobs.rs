@@ -334,8 +334,9 @@ pub enum BatchResult {
     },
     /// The job is refused, and nothing of it is kept.
     Refused {
-        /// The stable code of the refusal.
-        code: Code,
+        /// The stable code of the refusal. Newer daemons may have further codes.
+        #[schema(value_type = Code)]
+        code: String,
         /// The reason, in words.
         detail: String,
         /// `not_owner`: the instance that owns the job's session, if it is known.
@@ -345,6 +346,17 @@ pub enum BatchResult {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         owner_url: Option<String>,
     },
+}
+
+impl BatchResult {
+    /// The code of a refusal, if this version knows it.
+    #[must_use]
+    pub fn known_code(&self) -> Option<Code> {
+        match self {
+            Self::Accepted { .. } => None,
+            Self::Refused { code, .. } => Code::parse(code),
+        }
+    }
 }
 
 /// The newest progress that the node reported.
@@ -593,8 +605,9 @@ pub struct RetryAnswer {
 pub struct NotRetried {
     /// The job's id.
     pub retry_of: String,
-    /// The stable code of the refusal.
-    pub code: Code,
+    /// The stable code of the refusal. Newer daemons may have further codes.
+    #[schema(value_type = Code)]
+    pub code: String,
     /// The reason, in words.
     pub detail: String,
     /// `not_owner`: the instance that owns the job's session, if it is known.
@@ -711,6 +724,23 @@ mod tests {
     fn batch_answers_keep_their_shape() {
         let text = r#"{"results":[{"id":"a"},{"code":"invalid","detail":"d"}]}"#;
         let answer: JobsAnswer = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
+        let codes: Vec<_> = answer.results.iter().map(BatchResult::known_code).collect();
+        assert_eq!(codes, [None, Some(Code::Invalid)]);
+    }
+
+    #[test]
+    fn a_code_of_a_newer_daemon_is_passed_on_as_it_came() {
+        let text = r#"{"results":[{"id":"a"},{"code":"sun_unavailable","detail":"d"}]}"#;
+        let newer = text.replace(r#""detail":"d""#, r#""detail":"d","extra":1"#);
+        let answer: JobsAnswer = serde_json::from_str(&newer).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
+        assert_eq!(answer.results[1].known_code(), None);
+
+        let text =
+            r#"{"retried":0,"ids":[],"results":[{"retry_of":"a","code":"sun_unavailable","detail":"d"}]}"#;
+        let newer = text.replace(r#""detail":"d""#, r#""detail":"d","extra":1"#);
+        let answer: RetryAnswer = serde_json::from_str(&newer).unwrap();
         assert_eq!(serde_json::to_string(&answer).unwrap(), text);
     }
 }

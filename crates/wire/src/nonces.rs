@@ -177,8 +177,9 @@ pub enum SettlementResult {
     Refused {
         /// The nonce.
         nonce: u64,
-        /// `stale_hold` or `already_settled`.
-        code: Code,
+        /// `stale_hold` or `already_settled`. Newer daemons may have further codes.
+        #[schema(value_type = Code)]
+        code: String,
         /// The reason, in words.
         detail: String,
     },
@@ -444,11 +445,23 @@ mod tests {
     fn answers_keep_their_shape() {
         let results = vec![
             SettlementResult::Settled { nonce: 0, status: Status::Consumed },
-            SettlementResult::Refused { nonce: 1, code: Code::StaleHold, detail: "late".to_owned() },
+            SettlementResult::Refused {
+                nonce: 1,
+                code: Code::StaleHold.to_string(),
+                detail: "late".to_owned(),
+            },
         ];
         let text = r#"{"results":[{"nonce":0,"status":"CONSUMED"},{"nonce":1,"code":"stale_hold","detail":"late"}]}"#;
         let answer = SettlementsAnswer { results };
         assert_eq!(serde_json::to_string(&answer).unwrap(), text);
         assert_eq!(serde_json::from_str::<SettlementsAnswer>(text).unwrap(), answer);
+    }
+
+    #[test]
+    fn a_code_of_a_newer_daemon_is_kept_as_it_came() {
+        let text = r#"{"results":[{"nonce":1,"code":"sun_unavailable","detail":"d"}]}"#;
+        let newer = text.replace(r#""detail":"d""#, r#""detail":"d","extra":1"#);
+        let answer: SettlementsAnswer = serde_json::from_str(&newer).unwrap();
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
     }
 }

@@ -277,6 +277,20 @@ impl Problem {
         }
     }
 
+    /// A problem of a code that this version may not know. One of an unknown code has the status 500.
+    #[must_use]
+    pub fn of_code(code: &str, detail: impl Into<String>) -> Self {
+        if let Some(known) = Code::parse(code) {
+            return Self::new(known, detail);
+        }
+        Self {
+            kind: format!("urn:fencepost:problem:{code}"),
+            title: "The request is refused".to_owned(),
+            code: code.to_owned(),
+            ..Self::new(Code::Internal, detail)
+        }
+    }
+
     /// The code, if this version knows it.
     #[must_use]
     pub fn known_code(&self) -> Option<Code> {
@@ -305,5 +319,13 @@ mod tests {
         let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"sun_unavailable","extra":1}"#;
         let problem: Problem = serde_json::from_str(text).unwrap();
         assert_eq!((problem.known_code(), problem.code.as_str()), (None, "sun_unavailable"));
+    }
+
+    #[test]
+    fn a_problem_of_a_code_keeps_the_code() {
+        assert_eq!(Problem::of_code("conflict", "d"), Problem::new(Code::Conflict, "d"));
+        let unknown = Problem::of_code("sun_unavailable", "d");
+        assert_eq!((unknown.known_code(), unknown.code.as_str()), (None, "sun_unavailable"));
+        assert_eq!((unknown.kind.as_str(), unknown.status), ("urn:fencepost:problem:sun_unavailable", 500));
     }
 }

@@ -442,16 +442,16 @@ impl Worker {
         let (made, not_retried) = retries.into_outcome();
         step.done += made;
         let (again, refused): (Vec<_>, Vec<_>) =
-            not_retried.into_iter().partition(|one| one.code.is_retryable());
-        let failed: Vec<_> = refused.into_iter().filter(|one| !leaves_out(one.code)).collect();
+            not_retried.into_iter().partition(|(_, refusal)| refusal.code().is_retryable());
+        let failed: Vec<_> = refused.into_iter().filter(|(_, refusal)| !leaves_out(refusal.code())).collect();
         step.failed += failed.len() as u64;
         // Some do not allow it; those without a word were retried by somebody else.
         step.skipped += tried - made - again.len() as u64 - failed.len() as u64;
-        for one in failed {
-            step.error = Some(why_failed((one.code, one.detail)));
+        for (_, refusal) in failed {
+            step.error = Some(why_failed(refusal.code_and_detail()));
         }
-        let jobs = again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect();
-        Ok(Again { jobs, why: again.last().map(|one| one.detail.clone()) })
+        let jobs = again.iter().map(|(id, _)| *id).collect();
+        Ok(Again { jobs, why: again.into_iter().next_back().map(|(_, refusal)| refusal.code_and_detail().1) })
     }
 
     /// Cancels jobs, on whichever instance owns their lanes. Returns those to try again.

@@ -376,7 +376,9 @@ fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult
 /// Logs once how many jobs of a batch were refused because the caller does not see what they name, with the first refusal.
 fn log_hidden<'r>(results: impl Iterator<Item = &'r shape::BatchResult>) {
     let mut hidden = results.filter_map(|result| match result {
-        shape::BatchResult::Refused { code: Code::NotFound, detail, .. } => Some(detail),
+        shape::BatchResult::Refused { detail, .. } if result.known_code() == Some(Code::NotFound) => {
+            Some(detail)
+        }
         _ => None,
     });
     if let Some(first) = hidden.next() {
@@ -390,7 +392,7 @@ fn refused(refusal: Refusal) -> shape::BatchResult {
     count_defect(&refusal);
     let (owner, owner_url) = refusal.owner_and_url();
     let (code, detail) = refusal.code_and_detail();
-    shape::BatchResult::Refused { code, detail, owner, owner_url }
+    shape::BatchResult::Refused { code: code.to_string(), detail, owner, owner_url }
 }
 
 /// The places of the jobs in the caller's batch, where an instance has forwarded a part of it. Nothing proves that one did: the
@@ -426,6 +428,15 @@ mod tests {
             (SessionId::parse(&session).unwrap(), vec![part])
         };
         (0..count).map(part).collect()
+    }
+
+    #[test]
+    fn a_code_of_a_newer_instance_is_passed_on_as_it_came() {
+        let body =
+            r#"{"results":[{"id":"a","seq":1},{"code":"sun_unavailable","detail":"d","extra":1}],"extra":1}"#;
+        let results = answers_of(HttpResponse::Accepted().body(body)).unwrap();
+        let text = r#"{"results":[{"id":"a","seq":1},{"code":"sun_unavailable","detail":"d"}]}"#;
+        assert_eq!(serde_json::to_string(&shape::JobsAnswer { results }).unwrap(), text);
     }
 
     fn record(id: &SessionId, is_closed: bool) -> SessionRecord {

@@ -153,7 +153,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
             Ok(HttpResponse::Accepted().json(shape::RetryAnswer {
                 retried: ids.len() as u64,
                 ids,
-                results: not_retried,
+                results: not_retried.into_iter().map(not_retried_to_wire).collect(),
             }))
         }
     }
@@ -174,7 +174,8 @@ pub struct Retries<'f> {
     deadline: Instant,
     /// The new jobs, by those that they retry.
     made: HashMap<JobId, String>,
-    not_retried: Vec<shape::NotRetried>,
+    /// The other jobs, each with the reason.
+    not_retried: Vec<(JobId, Refusal)>,
     /// For how many of them the reason was a defect of this instance.
     defects: u64,
     /// Those of them that the caller does not see.
@@ -210,7 +211,7 @@ impl<'f> Retries<'f> {
 
     /// How many new jobs there are, and which jobs were not retried. Jobs that another request has retried are in neither.
     /// Counts the defects.
-    pub fn into_outcome(self) -> (u64, Vec<shape::NotRetried>) {
+    pub fn into_outcome(self) -> (u64, Vec<(JobId, Refusal)>) {
         count_defects(self.defects);
         (self.made.len() as u64, self.not_retried)
     }
@@ -359,11 +360,14 @@ impl<'f> Retries<'f> {
 
     fn leave_out(&mut self, id: JobId, refusal: Refusal) {
         self.defects += u64::from(refusal.is_own_defect());
-        let (owner, owner_url) = refusal.owner_and_url();
-        let (code, detail) = refusal.code_and_detail();
-        let retry_of = id.to_string();
-        self.not_retried.push(shape::NotRetried { retry_of, code, detail, owner, owner_url });
+        self.not_retried.push((id, refusal));
     }
+}
+
+fn not_retried_to_wire((id, refusal): (JobId, Refusal)) -> shape::NotRetried {
+    let (owner, owner_url) = refusal.owner_and_url();
+    let (code, detail) = refusal.code_and_detail();
+    shape::NotRetried { retry_of: id.to_string(), code: code.to_string(), detail, owner, owner_url }
 }
 
 /// What a retry of one job made under this key. The job may be gone by now.

@@ -352,14 +352,14 @@ impl Socket {
                     Err(refusal) => {
                         count_defect(&refusal);
                         let (code, detail) = refusal.code_and_detail();
+                        let code = code.to_string();
                         // No frame names an owner: a socket brings its jobs there by itself.
                         vec![BatchResult::Refused { code, detail, owner: None, owner_url: None }; jobs.len()]
                     }
                 };
                 // Under their refs they may be sent again, whatever became of them.
-                let is_passing = answers
-                    .iter()
-                    .all(|answer| matches!(answer, BatchResult::Refused { code, .. } if code.is_retryable()));
+                let is_passing =
+                    answers.iter().all(|answer| answer.known_code().is_some_and(Code::is_retryable));
                 if !is_passing || Instant::now() >= until {
                     return answers;
                 }
@@ -386,8 +386,9 @@ impl Socket {
                     self.out.push_back(SessionFrame::Accepted(JobTaken { client_ref, id, seq }));
                 }
                 BatchResult::Refused { code, detail, .. } => {
-                    let ends = self.ends_by(code);
-                    self.problem(Some(client_ref), code, detail);
+                    let ends = Code::parse(&code).is_some_and(|code| self.ends_by(code));
+                    let problem = JobProblem { client_ref: Some(client_ref), code, detail };
+                    self.out.push_back(SessionFrame::Problem(problem));
                     if ends {
                         self.refused = None;
                         return self.end_for_order();

@@ -54,7 +54,8 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let read = async || {
                 let id = request_id();
                 let found = client.clone().with_request_id(id.clone()).nonce(&signer, nonce).await?;
-                found.ok_or_else(|| refused(Code::NotFound, format!("nonce {nonce} was never granted"), id))
+                let missing = || Problem::new(Code::NotFound, format!("nonce {nonce} was never granted"));
+                found.ok_or_else(|| refused(missing(), id))
             };
             Look::one(record_card).run(&shown, read).await?;
         }
@@ -100,14 +101,16 @@ fn request_id() -> String {
 }
 
 /// Turns the answer to a request into a refusal that names the request.
-fn refused(code: Code, detail: String, request_id: String) -> Error {
-    Error::Refused(Box::new(Problem { request_id, ..Problem::new(code, detail) }))
+fn refused(problem: Problem, request_id: String) -> Error {
+    Error::Refused(Box::new(Problem { request_id, ..problem }))
 }
 
 /// The answer to the only settlement of the request of this id: a refusal of it is a refusal of the command.
 fn sole(results: Vec<SettlementResult>, request_id: String) -> Result<SettlementResult, Error> {
     match results.into_iter().next().expect("the client sees to it that there is an answer for each") {
-        SettlementResult::Refused { code, detail, .. } => Err(refused(code, detail, request_id)),
+        SettlementResult::Refused { code, detail, .. } => {
+            Err(refused(Problem::of_code(&code, detail), request_id))
+        }
         settled @ SettlementResult::Settled { .. } => Ok(settled),
     }
 }

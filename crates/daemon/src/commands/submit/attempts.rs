@@ -70,7 +70,7 @@ fn refused_for_now(result: &BatchResult) -> Option<Error> {
 fn refusal(result: &BatchResult) -> Option<Error> {
     match result {
         BatchResult::Refused { code, detail, .. } => {
-            Some(Error::Refused(Box::new(Problem::new(*code, detail.as_str()))))
+            Some(Error::Refused(Box::new(Problem::of_code(code, detail.as_str()))))
         }
         BatchResult::Accepted { .. } => None,
     }
@@ -91,6 +91,7 @@ mod tests {
     }
 
     fn refused(code: Code) -> BatchResult {
+        let code = code.to_string();
         BatchResult::Refused { code, detail: "because".to_owned(), owner: None, owner_url: None }
     }
 
@@ -122,6 +123,15 @@ mod tests {
             assert!(attempts.has_doubt());
         }
         assert!(!attempts.answered(vec![refused(Code::Conflict)], &mut overload).await);
+        assert!(attempts.has_doubt());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_was_refused_with_a_code_of_a_newer_daemon_is_in_doubt_and_not_sent_again() {
+        let (mut attempts, mut overload) = (Attempts::default(), Absence::default());
+        let (code, detail) = ("sun_unavailable".to_owned(), "because".to_owned());
+        let newer = BatchResult::Refused { code, detail, owner: None, owner_url: None };
+        assert!(!attempts.answered(vec![newer], &mut overload).await);
         assert!(attempts.has_doubt());
     }
 

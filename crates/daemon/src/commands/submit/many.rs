@@ -98,9 +98,9 @@ impl Counts {
     fn add(&mut self, result: &BatchResult) {
         match result {
             BatchResult::Accepted { .. } => self.accepted += 1,
-            BatchResult::Refused { code, .. } => {
+            BatchResult::Refused { .. } => {
                 self.refused += 1;
-                self.refused_for_now += u64::from(code.is_retryable());
+                self.refused_for_now += u64::from(result.known_code().is_some_and(Code::is_retryable));
             }
         }
     }
