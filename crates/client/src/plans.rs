@@ -192,7 +192,8 @@ impl Plans<'_> {
     }
 
     /// Cancels a plan: the jobs of its stages under way are cancelled, and no other stage begins. Cancelling it again changes
-    /// nothing. The `reason` is as for [`Plans::start`].
+    /// nothing, unless a task was retried meanwhile: then that run is cancelled, also by the library's own repetition after a
+    /// lost answer. The `reason` is as for [`Plans::start`].
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -254,8 +255,8 @@ impl Tasks<'_> {
         self.steer(id, "resume", reason).await
     }
 
-    /// Cancels a task: the job of its stage under way is cancelled. Cancelling it again changes nothing. The `reason` is as
-    /// for [`Plans::start`].
+    /// Cancels a task: the job of its stage under way is cancelled. Cancelling it again changes nothing, unless the task was
+    /// retried meanwhile: then that run is cancelled, as for [`Plans::cancel`]. The `reason` is as for [`Plans::start`].
     ///
     /// # Errors
     /// [`crate::Error`].
