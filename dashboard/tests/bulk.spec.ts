@@ -180,11 +180,14 @@ test('where the jobs cannot be counted nothing can be confirmed', async ({ page,
 test('the jobs are counted again where that failed, and their number may be typed as it is written', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'root', '#/jobs?outcome=succeeded');
-    await page.route('**/v1/bulk', (route) => route.abort(), { times: 1 });
+    // One route for both: between the end of one and the begin of another a request gets through.
+    const counted = { matched: 1_500, at_least: false, before: '2026-01-31T08:00:00Z' };
+    let fails = true;
+    await page.route('**/v1/bulk', (route) => (fails ? route.abort() : route.fulfill({ json: counted })));
     await page.getByRole('button', { name: 'Delete all' }).click();
     const dialog = page.getByRole('dialog');
     await expect(dialog.getByRole('alert')).toContainText('unreachable');
-    await page.route('**/v1/bulk', (route) => route.fulfill({ json: { matched: 1_500, at_least: false, before: '2026-01-31T08:00:00Z' } }));
+    fails = false;
     await dialog.getByRole('button', { name: 'Try again' }).click();
     const confirm = dialog.getByRole('button', { name: 'Delete 1,500 jobs' });
     await expect(dialog.getByRole('alert')).toHaveCount(0);
