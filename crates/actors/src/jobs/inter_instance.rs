@@ -45,8 +45,8 @@ struct Try {
 }
 
 impl Try {
-    /// Takes whom it is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
-    /// closed, or emptied by the survivor that closes it.
+    /// Takes the instance that it is for, as far as that is known without a look into the ledger. If that instance is dead, its
+    /// inbox is closed, or emptied by the survivor that closes it.
     fn take_address(&mut self) -> Option<InstanceId> {
         let PendingReport { owner, is_forwarded, report } = &mut self.pending;
         let owner = owner.take();
@@ -179,7 +179,7 @@ impl InterInstance {
         self.report(AttemptReport { lane: dispatch.lane.clone(), job, attempt, event }, None);
     }
 
-    /// Asks the ledger whom reports are for. What is for nobody, or for a lane of this instance, is dealt with.
+    /// Asks the ledger which instances reports are for. What is for nobody, or for a lane of this instance, is dealt with.
     async fn look_up_all(&self, reports: Vec<Try>) -> Vec<(InstanceId, Try)> {
         let mut known = HashMap::new();
         let mut addressed = Vec::with_capacity(reports.len());

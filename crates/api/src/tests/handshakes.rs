@@ -7,7 +7,7 @@ use rcgen::{CertificateParams, KeyPair};
 use super::*;
 use crate::tls::{Tls, TlsFiles};
 
-/// More than the library has in their handshakes on one thread, unless it is told to take more.
+/// More than the library has in their handshakes on one thread, unless it is set to take more.
 const SILENT: usize = 260;
 
 #[tokio::test]

@@ -62,7 +62,7 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 const VITAL_CONNECTIONS: u32 = 6;
 /// Connections for looks at the ledger's identity, of which one may hang.
 const LOOK_CONNECTIONS: u32 = 2;
-/// Of four connections that lists, writes and acquires share, lists have so many: whoever writes finds another one, however many
+/// Of four connections that lists, writes and acquires share, lists have so many: a write finds another one, however many
 /// lists are asked for, and however long they take.
 const READS_OF_FOUR: u32 = 3;
 /// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
