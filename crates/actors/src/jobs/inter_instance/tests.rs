@@ -123,11 +123,9 @@ async fn of_an_owner_that_is_unknown_or_has_no_inbox_the_ledger_is_asked() {
     assert_eq!(world.known.asked.lock().len(), 3);
 }
 
-#[tokio::test]
-async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_report() {
-    let world = World::new();
+/// Sends a report whose owner is looked up in this world, and another one that comes to its owner all the same.
+async fn another_report_comes_beside_a_look(world: &World) {
     let (one, mut other) = (world.join("a").await, world.join("b").await);
-    world.known.unanswered.lock().insert(lane("session:s"));
     one.sends.report(report("session:s", 1, AttemptEvent::Finished), None);
     let is_asked = async {
         while world.known.asked.lock().is_empty() {
@@ -141,20 +139,17 @@ async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_repor
 }
 
 #[tokio::test]
+async fn a_ledger_that_does_not_name_the_owner_of_a_lane_holds_up_no_other_report() {
+    let world = World::new();
+    world.known.unanswered.lock().insert(lane("session:s"));
+    another_report_comes_beside_a_look(&world).await;
+}
+
+#[tokio::test]
 async fn a_panic_in_the_look_for_an_owner_costs_no_other_report() {
     let world = World::new();
-    let (one, mut other) = (world.join("a").await, world.join("b").await);
     world.known.broken.lock().insert(lane("session:s"));
-    one.sends.report(report("session:s", 1, AttemptEvent::Finished), None);
-    let is_asked = async {
-        while world.known.asked.lock().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, is_asked).await.expect("the ledger is asked");
-    let finished = report("session:t", 2, AttemptEvent::Finished);
-    one.sends.report(finished.clone(), Some(&other.me));
-    assert_eq!(other.reported().await, [(finished, false)]);
+    another_report_comes_beside_a_look(&world).await;
 }
 
 #[tokio::test]

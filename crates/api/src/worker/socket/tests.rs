@@ -149,6 +149,11 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
 }
 
+/// What the holder of a node says of it, for so long.
+fn reported(ttl: Duration) -> Report {
+    Report { capacity: 2, state: NodeState::Accepting, document: Arc::default(), ttl, vouched: None }
+}
+
 #[actix_web::test]
 async fn a_connection_that_gets_the_nodes_record_after_its_end_leaves_none_and_calls_no_node_gone() {
     let dir = TempDir::new().unwrap();
@@ -157,13 +162,7 @@ async fn a_connection_that_gets_the_nodes_record_after_its_end_leaves_none_and_c
     // The connection that the node has, which seems to be the older one.
     let (n, holder) = (late.node.node().unwrap().clone(), domain::InstanceId::parse("other-1").unwrap());
     let long = Duration::from_secs(60);
-    let report = Report {
-        capacity: 2,
-        state: NodeState::Accepting,
-        document: Arc::default(),
-        ttl: long,
-        vouched: None,
-    };
+    let report = reported(long);
     let floor = Epoch::new(0);
     let new = NewConnection { holder: &holder, principal: "", age: long, over: None, had: None, floor };
     let connected = state.bus.connect_node(&n, &new, &report, &[]).await.unwrap().done().unwrap();
@@ -197,13 +196,7 @@ async fn an_instance_that_has_ended_is_not_there_though_the_bus_shows_its_presen
         address: "http://other".to_owned(),
     };
     state.bus.announce(&presence, long).await.unwrap();
-    let report = Report {
-        capacity: 2,
-        state: NodeState::Accepting,
-        document: Arc::default(),
-        ttl: long,
-        vouched: None,
-    };
+    let report = reported(long);
     let (age, floor) = (Duration::ZERO, Epoch::new(0));
     let new = NewConnection { holder: &holder, principal: "", age, over: None, had: None, floor };
     state.bus.connect_node(&n, &new, &report, &[]).await.unwrap().done().unwrap();
