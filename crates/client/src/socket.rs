@@ -68,7 +68,7 @@ impl Dialer {
     /// For these URLs.
     pub(crate) fn for_bases(bases: &[Url], token: Option<HeaderValue>, tls: &TlsOptions) -> Result<Self> {
         let is_secure = bases.iter().any(|url| url.scheme() == "https");
-        Ok(Self { token, tls: Arc::new(tls::settings(is_secure, tls)?) })
+        Ok(Self { token, tls: Arc::new(tls::following_settings(is_secure, tls)?) })
     }
 
     /// Connects to a path below this base.

@@ -3,19 +3,22 @@
 //! Made by hand rather than by the HTTP library, which would read the system's certificates, and fail
 //! without any, also for clients that only speak `http://`.
 
+mod followed;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
+use self::followed::Followed;
 use crate::{Error, Result};
 
 /// Whom a client trusts for `https://`, and how it proves who it is.
@@ -23,8 +26,9 @@ use crate::{Error, Result};
 pub struct TlsOptions {
     /// A PEM file of certificates. The client trusts servers whose certificate is signed by one of them, and no others;
     /// without a file it trusts what the system trusts.
+    /// A client or node reads the file again where it is replaced.
     pub ca_file: Option<PathBuf>,
-    /// The client's own certificate and key, for servers that demand one.
+    /// The client's own certificate and key, for servers that demand one. Read again where they are replaced, too.
     pub pair: Option<Pair>,
 }
 
@@ -218,20 +222,52 @@ fn is_encrypted(file: &Path) -> bool {
 pub(crate) fn settings(wanted: bool, options: &TlsOptions) -> Result<ClientConfig> {
     let roots = match &options.ca_file {
         Some(file) => authorities(file)?,
-        None if wanted => of_the_system()?,
-        None => RootCertStore::empty(),
+        None => otherwise(wanted)?,
     };
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))?
-        .with_root_certificates(roots);
+    let config = begun()?.with_root_certificates(roots);
     Ok(match &options.pair {
+        Some(pair) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.read()?))),
+        None => config.with_no_client_auth(),
+    })
+}
+
+/// The same for a client that lives long: files that are replaced by others are read again at the next handshake. Those that cannot
+/// be used change nothing.
+pub(crate) fn following_settings(wanted: bool, options: &TlsOptions) -> Result<ClientConfig> {
+    let config = match options.ca_file.clone() {
+        Some(file) => {
+            let followed = Followed::new(vec![file.clone()], move || verifier(&file))?;
+            begun()?.dangerous().with_custom_certificate_verifier(Arc::new(followed))
+        }
+        None => begun()?.with_root_certificates(otherwise(wanted)?),
+    };
+    Ok(match options.pair.clone() {
         Some(pair) => {
-            let pair: Arc<dyn ResolvesClientCert> = Arc::new(SingleCertAndKey::from(pair.read()?));
-            config.with_client_cert_resolver(pair)
+            let files = vec![pair.certificate.clone(), pair.key.clone()];
+            let followed = Followed::new(files, move || pair.read().map(Arc::new))?;
+            config.with_client_cert_resolver(Arc::new(followed))
         }
         None => config.with_no_client_auth(),
     })
+}
+
+fn begun() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))
+}
+
+/// What is trusted where no file is named.
+fn otherwise(wanted: bool) -> Result<RootCertStore> {
+    if wanted { of_the_system() } else { Ok(RootCertStore::empty()) }
+}
+
+/// Verifies servers by the authorities in a PEM file.
+fn verifier(file: &Path) -> std::result::Result<Arc<WebPkiServerVerifier>, BadFile> {
+    let roots = Arc::new(authorities(file)?);
+    WebPkiServerVerifier::builder_with_provider(roots, Arc::new(ring::default_provider())).build().map_err(
+        |error| BadFile { part: Part::Authorities, file: file.to_owned(), reason: error.to_string() },
+    )
 }
 
 fn of_the_system() -> Result<RootCertStore> {

@@ -343,6 +343,38 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_and_a_node_follow_their_files_when_all_certificates_are_replaced() {
+    let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
+    let (server, own) = (first.issue("server").unwrap(), first.issue("client").unwrap());
+    let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &first, &server);
+    let setup = setup.env("FENCEPOST__SERVER__TLS_CLIENT_CA", first.file().to_str().unwrap());
+    let mut instance = setup.start().await.unwrap();
+    let pair = client::tls::Pair { certificate: own.certificate.clone(), key: own.key.clone() };
+    let tls = TlsOptions { ca_file: Some(first.file()), pair: Some(pair) };
+    let library = Library::with_tls([instance.url()], None, &tls).unwrap();
+    library.health().await.unwrap();
+    let (connected, mut connections) = tokio::sync::mpsc::unbounded_channel();
+    let worker = Worker::new(WorkerOptions { tls, ..WorkerOptions::new([instance.url()], "n") }).unwrap();
+    let worker = worker.with_observer(move |event| {
+        if matches!(event, Event::Connected { .. }) {
+            connected.send(()).unwrap();
+        }
+    });
+    let handler = |_job| async { Ok::<_, client::node::Failure>(Json::of(&1).unwrap()) };
+    let node = tokio::spawn(async move { worker.run(handler, std::future::pending()).await });
+    tokio::time::timeout(PATIENCE, connections.recv()).await.unwrap().unwrap();
+    // Everybody's certificates, and whom everybody trusts.
+    std::fs::copy(second.file(), first.file()).unwrap();
+    second.issue_into(&server).unwrap();
+    second.issue_into(&own).unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    instance.start().await.unwrap();
+    tokio::time::timeout(PATIENCE, connections.recv()).await.expect("the node is back").unwrap();
+    library.health().await.unwrap();
+    node.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_authorities_alone_is_no_reload_of_the_listener() {
     let authority = Authority::new("ours").unwrap();
     let pair = authority.issue("server").unwrap();

@@ -1,0 +1,151 @@
+//! Certificates in files that are replaced while a client lives: what is read of them is read again at the first handshake after a
+//! change.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+/// For each file when it was changed and how many bytes it has. `None` for one that cannot be looked at.
+type Look = Vec<Option<(SystemTime, u64)>>;
+
+/// What was read of some files. Files that cannot be used, for example because one of two has been replaced, change nothing;
+/// they are read again at the next handshake.
+pub(super) struct Followed<T> {
+    files: Vec<PathBuf>,
+    read: Box<dyn Fn() -> Option<Arc<T>> + Send + Sync>,
+    last: Mutex<(Look, Arc<T>)>,
+}
+
+impl<T> Followed<T> {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn new<E>(
+        files: Vec<PathBuf>,
+        read: impl Fn() -> Result<Arc<T>, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
+        // Looked at first: what changes in between is found at the next handshake.
+        let look = look(&files);
+        let last = Mutex::new((look, read()?));
+        Ok(Self { files, read: Box::new(move || read().ok()), last })
+    }
+
+    fn now(&self) -> Arc<T> {
+        let look = look(&self.files);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 != look
+            && let Some(read) = (self.read)()
+        {
+            *last = (look, read);
+        }
+        Arc::clone(&last.1)
+    }
+}
+
+fn look(files: &[PathBuf]) -> Look {
+    let seen = files.iter().map(std::fs::metadata);
+    seen.map(|file| file.ok().and_then(|file| Some((file.modified().ok()?, file.len())))).collect()
+}
+
+impl<T> fmt::Debug for Followed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Followed").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl ResolvesClientCert for Followed<CertifiedKey> {
+    fn resolve(&self, _authorities: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.now())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ServerCertVerifier for Followed<WebPkiServerVerifier> {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        at: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.now().verify_server_cert(certificate, intermediates, name, ocsp_response, at)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.now().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.now().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.now().supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn number(file: &Path) -> Result<Arc<u32>, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+        text.parse().map(Arc::new).map_err(|_| text)
+    }
+
+    /// Writes a file whose time of change differs from any other's here.
+    fn write(file: &Path, text: &str, seconds: u64) {
+        std::fs::write(file, text).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        std::fs::File::options().write(true).open(file).unwrap().set_modified(at).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_it_has_changed_and_one_that_cannot_be_used_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        let follow = || {
+            let read = file.clone();
+            Followed::new(vec![file.clone()], move || number(&read))
+        };
+        assert!(follow().is_err(), "there is no file yet");
+        write(&file, "1", 1);
+        let followed = follow().unwrap();
+        assert_eq!(*followed.now(), 1);
+        write(&file, "2", 2);
+        assert_eq!(*followed.now(), 2, "of the same length, and later");
+        write(&file, "x", 3);
+        assert_eq!(*followed.now(), 2);
+        write(&file, "3", 3);
+        assert_eq!(*followed.now(), 3, "mended, with the time of the one that could not be used");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(*followed.now(), 3);
+        write(&file, "44", 3);
+        assert_eq!(*followed.now(), 44, "of the same time, and longer");
+    }
+}
