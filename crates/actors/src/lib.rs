@@ -14,6 +14,7 @@ pub mod jobs;
 mod ledger_failure;
 mod mailbox;
 pub mod plans;
+mod purges;
 mod queue_meter;
 #[cfg(test)]
 mod recorded;

@@ -14,6 +14,7 @@ use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
+use crate::purges::{Step, purge};
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -21,8 +22,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 /// The same after a look that found the table busy, or the ledger away.
 const PARTITIONS_AGAIN: Duration = Duration::from_secs(60);
-/// Rows deleted in one step of a purge.
-const PURGE_STEP_ROWS: u32 = 1_000;
 /// So much later than jobs their sessions are forgotten: by then the days of their jobs are gone.
 const SESSIONS_LATER: Duration = Duration::from_secs(3 * 86_400);
 /// Open sessions looked at for being idle in one statement.
@@ -85,12 +84,13 @@ impl Upkeep {
     }
 
     async fn run_purges(self: Arc<Self>) {
+        let (mut jobs, mut sessions) = (Step::of_rows(), Step::of_rows());
         loop {
             tokio::time::sleep(jittered(self.purge_every)).await;
             if !self.lifetime.is_serving() {
                 return;
             }
-            if let Err(error) = self.purge().await {
+            if let Err(error) = self.purge(&mut jobs, &mut sessions).await {
                 tracing::debug!(%error, "finished jobs could not be purged");
             }
         }
@@ -129,28 +129,24 @@ impl Upkeep {
     }
 
     /// Deletes what is old enough, step by step. Sessions come once no job is left.
-    async fn purge(&self) -> ledger::Result<()> {
-        while self.lifetime.is_serving() {
-            let begun = Instant::now();
-            // Looked at in each step: the clock may step forward between two of them.
-            self.clock.look(&self.ledger).await?;
-            let age_ms = self.clock.kept_ms(self.retention);
-            if self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
-                break;
-            }
-            // Half of the time is for others.
-            tokio::time::sleep(begun.elapsed()).await;
-        }
-        while self.lifetime.is_serving() {
-            let begun = Instant::now();
-            self.clock.look(&self.ledger).await?;
-            let age_ms = self.clock.kept_ms(self.retention.saturating_add(SESSIONS_LATER));
-            if self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? < u64::from(PURGE_STEP_ROWS) {
-                break;
-            }
-            tokio::time::sleep(begun.elapsed()).await;
-        }
-        Ok(())
+    async fn purge(&self, jobs: &mut Step, sessions: &mut Step) -> ledger::Result<()> {
+        let is_serving = || self.lifetime.is_serving();
+        purge(jobs, is_serving, async |limit| {
+            self.ledger.purge_jobs(self.kept_ms(self.retention).await?, limit).await
+        })
+        .await?;
+        purge(sessions, is_serving, async |limit| {
+            let kept = self.retention.saturating_add(SESSIONS_LATER);
+            self.ledger.purge_sessions(self.kept_ms(kept).await?, limit).await
+        })
+        .await
+    }
+
+    /// How old what is kept so long looks at most, in milliseconds. Asked in each step: the ledger's clock may step forward between
+    /// two of them.
+    async fn kept_ms(&self, kept: Duration) -> ledger::Result<u64> {
+        self.clock.look(&self.ledger).await?;
+        Ok(self.clock.kept_ms(kept))
     }
 }
 

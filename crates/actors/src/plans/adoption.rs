@@ -13,6 +13,7 @@ use panic_guard::{again_after_panics, guarded};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
+use crate::purges::{Step, purge};
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -24,19 +25,16 @@ const LEFT_MAX: u32 = 500;
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// Between two purges of a daemon, before jitter.
 pub const PURGE_EVERY: Duration = Duration::from_secs(60);
-/// Plans deleted in one step of a purge, at most. After a step that failed, as one does that takes longer than a call may, the
-/// next ones are smaller.
-const PURGE_STEP_PLANS: u32 = 100;
-/// Rows of each kind that are deleted at once of the history of a plan that may be too large to be deleted as a whole.
-const TRIM_ROWS: u32 = 200;
-/// No such deletion, and no step, begins later than this after the first of a purge: meanwhile no plan is adopted.
-const PURGE_FOR: Duration = Duration::from_secs(1);
 
 /// Adopts and forgets plans as long as another handle to the plans exists.
 pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
     let this = Arc::downgrade(inner);
-    let work = move || adopt_and_forget(Weak::clone(&this));
+    let work = move || adopt_left(Weak::clone(&this));
     tokio::spawn(again_after_panics("the adoption of plans", work));
+    // A purge may be long, and no plan without an owner waits for it.
+    let this = Arc::downgrade(inner);
+    let work = move || forget_old(Weak::clone(&this));
+    tokio::spawn(again_after_panics("the purge of plans", work));
     // Apart from what asks the ledger: while that is silent the alarm must not be.
     let this = Arc::downgrade(inner);
     tokio::spawn(async move {
@@ -62,23 +60,9 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     });
 }
 
-/// What a purge has come to.
-struct Purged {
-    /// How many plans the next steps are to have.
-    next_step: u32,
-    /// Whether the next one is due only when its time comes.
-    is_over: bool,
-}
-
-async fn adopt_and_forget(this: Weak<Inner>) {
-    let Some((mut left_lanes, purge_every)) =
-        this.upgrade().map(|inner| (inner.jobs.left_plans(), inner.config.purge_every))
-    else {
-        return;
-    };
+async fn adopt_left(this: Weak<Inner>) {
+    let Some(mut left_lanes) = this.upgrade().map(|inner| inner.jobs.left_plans()) else { return };
     let mut left_since = HashMap::new();
-    let mut purge_at = Instant::now() + jittered(purge_every);
-    let mut purge_step = PURGE_STEP_PLANS;
     let mut count_at = Instant::now();
     loop {
         tokio::time::sleep(jittered(LOOK_EVERY)).await;
@@ -101,13 +85,18 @@ async fn adopt_and_forget(this: Weak<Inner>) {
                 tracing::debug!(%error, "the tasks of plans could not be counted");
             }
         }
-        if purge_at <= Instant::now() {
-            let purged = inner.purge(purge_step).await;
-            purge_step = purged.next_step;
-            // Behind a part of a purge the rest has its turn after the next search.
-            if purged.is_over {
-                purge_at = Instant::now() + jittered(purge_every);
-            }
+    }
+}
+
+/// Forgets plans that ended long ago.
+async fn forget_old(this: Weak<Inner>) {
+    let Some(every) = this.upgrade().map(|inner| inner.config.purge_every) else { return };
+    let mut step = Step::of_plans();
+    loop {
+        tokio::time::sleep(jittered(every)).await;
+        let Some(inner) = this.upgrade() else { return };
+        if let Err(error) = inner.purge(&mut step).await {
+            ledger::log_failure!(error, "old plans could not be purged");
         }
     }
 }
@@ -163,49 +152,30 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets old plans, so many in one step, for as long as a purge may take; a single one piece by piece.
-    async fn purge(&self, step: u32) -> Purged {
-        let over = |next_step| Purged { next_step, is_over: true };
-        if step == 1 && !self.trim().await {
-            return over(step);
-        }
-        let begun = Instant::now();
-        loop {
-            let purged = async { self.ledger.purge_plans(self.kept_ms().await?, step).await };
-            match purged.await {
-                Ok(purged) if purged < u64::from(step) || step == 1 => return over(next_step(step, true)),
-                Ok(_) if begun.elapsed() >= PURGE_FOR || !self.jobs.is_serving() => {
-                    return Purged { next_step: next_step(step, true), is_over: false };
+    /// Forgets old plans, several in one step; a single one piece by piece.
+    async fn purge(&self, step: &mut Step) -> ledger::Result<()> {
+        purge(
+            step,
+            || self.jobs.is_serving(),
+            async |limit| {
+                if limit == 1 {
+                    self.trim().await?;
                 }
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) if step == 1 => {
-                    tracing::warn!(%error, "the oldest plan could not be purged");
-                    return over(next_step(step, false));
-                }
-                Err(error) => {
-                    tracing::debug!(%error, step, "old plans could not be purged");
-                    return over(next_step(step, false));
-                }
-            }
-        }
+                self.ledger.purge_plans(self.kept_ms().await?, limit).await
+            },
+        )
+        .await
     }
 
-    /// Deletes the history of the oldest plan piece by piece. Says whether the plan itself is next; where a piece cannot be
-    /// deleted, the whole may be.
-    async fn trim(&self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < PURGE_FOR && self.jobs.is_serving() {
-            let trimmed = async { self.ledger.trim_plan(self.kept_ms().await?, TRIM_ROWS).await };
-            match trimmed.await {
-                Ok(0) => return true,
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) => {
-                    tracing::debug!(%error, "the history of an old plan could not be deleted");
-                    return true;
-                }
-            }
-        }
-        false
+    /// Deletes the history of the oldest plan piece by piece.
+    async fn trim(&self) -> ledger::Result<()> {
+        let mut rows = Step::of_rows();
+        purge(
+            &mut rows,
+            || self.jobs.is_serving(),
+            async |limit| self.ledger.trim_plan(self.kept_ms().await?, limit).await,
+        )
+        .await
     }
 
     /// How old a plan that is kept looks at most, in milliseconds. Asked in each step: the database's clock may step forward
@@ -213,23 +183,5 @@ impl Inner {
     async fn kept_ms(&self) -> ledger::Result<u64> {
         self.clock.look(&self.ledger).await?;
         Ok(self.clock.kept_ms(self.config.retention))
-    }
-}
-
-fn next_step(step: u32, has_succeeded: bool) -> u32 {
-    if has_succeeded { (step * 2).min(PURGE_STEP_PLANS) } else { (step / 4).max(1) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_purge_that_fails_is_tried_with_fewer_plans_and_grows_again() {
-        let mut steps = vec![PURGE_STEP_PLANS];
-        for has_succeeded in [false, false, false, false, true, true, true, true, true, true, true] {
-            steps.push(next_step(steps[steps.len() - 1], has_succeeded));
-        }
-        assert_eq!(steps, [100, 25, 6, 1, 1, 2, 4, 8, 16, 32, 64, 100]);
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
+use crate::purges::{Step, purge};
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]
@@ -36,8 +37,8 @@ pub struct UpkeepSettings {
 pub const PURGE_EVERY: Duration = Duration::from_secs(30);
 /// How long entries of the audit are kept: 90 days.
 const AUDIT_KEPT: Duration = Duration::from_secs(90 * 86_400);
-/// Rows deleted in one step of a purge.
-const PURGE_STEP_ROWS: u32 = 1_000;
+/// Incarnations that ended which are forgotten in one purge, at most.
+const PURGED_INSTANCES_MAX: u32 = 1_000;
 /// Between two looks at the ledger's health, before jitter: its settings may change while nobody asks for `/readyz`.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Between two refreshes of the gauges, before jitter.
@@ -67,7 +68,10 @@ impl Upkeep {
         };
         let purge = {
             let (signers, every) = (signers.clone(), settings.purge_every);
-            tokio::spawn(repeat(every, stopped.clone(), async move || purge(&signers, &settings).await))
+            let (mut keys, mut audits) = (Step::of_rows(), Step::of_rows());
+            tokio::spawn(repeat(every, stopped.clone(), async move || {
+                forget(&signers, &settings, &mut keys, &mut audits).await
+            }))
         };
         let look = {
             let ledger = signers.inner.ledger.clone();
@@ -160,19 +164,23 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
     }
 }
 
-async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
-    let (ledger, full_step) = (&signers.inner.ledger, u64::from(PURGE_STEP_ROWS));
-    while ledger.purge_keys(old_ms(signers, settings.keep_keys).await?, PURGE_STEP_ROWS).await? >= full_step
-        && signers.is_serving()
-    {
-        tokio::task::yield_now().await;
-    }
-    while ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, PURGE_STEP_ROWS).await? >= full_step
-        && signers.is_serving()
-    {
-        tokio::task::yield_now().await;
-    }
-    ledger.purge_instances(old_ms(signers, settings.keep_instances).await?, PURGE_STEP_ROWS).await?;
+/// Purges keys, entries of the audit, and incarnations.
+async fn forget(
+    signers: &Signers,
+    settings: &UpkeepSettings,
+    keys: &mut Step,
+    audits: &mut Step,
+) -> ledger::Result<()> {
+    let (ledger, is_serving) = (&signers.inner.ledger, || signers.is_serving());
+    purge(keys, is_serving, async |limit| {
+        ledger.purge_keys(old_ms(signers, settings.keep_keys).await?, limit).await
+    })
+    .await?;
+    purge(audits, is_serving, async |limit| {
+        ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, limit).await
+    })
+    .await?;
+    ledger.purge_instances(old_ms(signers, settings.keep_instances).await?, PURGED_INSTANCES_MAX).await?;
     Ok(())
 }
 
