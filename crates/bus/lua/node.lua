@@ -35,18 +35,24 @@ local function is_online()
   return redis.call('HGET', RECORD, 'online') == '1'
 end
 
--- Frees what was reserved for too long.
-local function prune()
-  for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', text(now))) do
-    redis.call('HDEL', SLOTS, slot)
-    redis.call('ZREM', RESERVED, slot)
-  end
-end
-
 -- Frees one slot, reserved or sent.
 local function free(slot)
   redis.call('HDEL', SLOTS, slot)
   redis.call('ZREM', RESERVED, slot)
+end
+
+-- Frees what was reserved for too long. With how long the record lives without another word, in milliseconds, it frees also what
+-- is reserved for longer: no reservation is, until the clock was set back.
+local function prune(lives_ms)
+  for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', text(now))) do
+    free(slot)
+  end
+  if lives_ms then
+    local last = '(' .. text(now + tonumber(lives_ms) * 1000)
+    for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, last, '+inf')) do
+      free(slot)
+    end
+  end
 end
 
 -- Takes a slot for what is known to run.

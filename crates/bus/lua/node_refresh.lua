@@ -28,7 +28,7 @@ if tonumber(before[6] or 0) < tonumber(ARGV[9]) then
   redis.call('DEL', RECORD, SLOTS, RESERVED)
   return { -1, now }
 end
-prune()
+prune(ARGV[5])
 if ARGV[10] == 'taken' then
   recount(11)
 else

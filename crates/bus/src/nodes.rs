@@ -346,7 +346,7 @@ pub trait Nodes: Send + Sync {
     async fn withdraw_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written>;
 
     /// Reserves slots for `lasting` from now, each unless the node is full by then; one that has its slot keeps it as
-    /// it is.
+    /// it is. A heartbeat may free what is reserved for longer than its [`Report::ttl`].
     ///
     /// # Errors
     /// [`crate::Error::Invalid`], and what the server says; repeating is harmless, and gains no time.

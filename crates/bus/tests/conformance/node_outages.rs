@@ -242,6 +242,21 @@ async fn a_reservation_whose_end_redis_has_evicted_is_over_with_the_holders_next
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_has_nothing_reserved_for_longer_than_a_record_lives() {
+    let (server, bus) = with_a_server().await;
+    let (n, epoch) = (node("n"), ready(&bus, "n", 2).await);
+    assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes; 2]);
+    server.command(&["ZADD", "t:{node:n}:c:reserved", AHEAD, &slot(1).to_string()]).unwrap();
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Full]);
+    let written = bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap();
+    assert!(matches!(written, Written::Done(_)), "{written:?}");
+    assert_eq!(held(&bus, "n", &[1, 2]).await, [2]);
+    assert_eq!(show(&bus, "n").await.unwrap().used, 1);
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
+    assert_eq!(bus.send_slots(&n, epoch, &[slot(1), slot(2)]).await.unwrap(), [false, true]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_went_back_has_nobody_vouch_for_longer_than_a_record_lives() {
     let (server, bus) = with_a_server().await;
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
