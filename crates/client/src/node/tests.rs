@@ -364,6 +364,23 @@ async fn a_connection_on_which_nothing_is_heard_is_given_up() {
     worker.ended.abort();
 }
 
+/// As in a container that was paused.
+#[tokio::test]
+async fn a_process_that_stood_still_reads_what_came_meanwhile() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.welcomed().await;
+    // Which of two events that have come a `select!` takes is chance.
+    for attempt in 1..=8 {
+        peer.dispatch("a", attempt).await;
+        std::thread::sleep(Duration::from_millis(6 * HEARTBEAT_MS));
+        assert_eq!(peer.heard().await, format!("ack a{attempt}"));
+        assert_eq!(peer.heard().await, format!(r#"done a{attempt}: "a""#));
+        peer.commit("a", attempt).await;
+    }
+    worker.ended.abort();
+}
+
 #[tokio::test]
 async fn another_url_is_tried_when_one_fails() {
     let (dead, alive) = (Scheduler::new().await, Scheduler::new().await);

@@ -41,6 +41,9 @@ const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// Longest time between two heartbeats; a longer one in `welcome` counts as this.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
+/// How long a worker that heard nothing for too long still reads before it gives the connection up. Where its process stood
+/// still, as in a paused container, what came meanwhile lies there unread, and a dispatch is lost with the connection.
+const READ_FIRST: Duration = Duration::from_millis(100);
 
 /// What can happen with or without a connection.
 enum Happening {
@@ -225,7 +228,8 @@ where
             connection.beat_behind_drain(self.heartbeat());
         }
         let mut next_beat = Instant::now() + every;
-        let mut heard_at = Instant::now();
+        let silence_max = every * HEARTBEATS_UNANSWERED_MAX;
+        let (mut silent_at, mut is_read) = (Instant::now() + silence_max, false);
         let mut leave_at = None;
         loop {
             let is_heard = connection.is_drain_heard();
@@ -238,7 +242,7 @@ where
             }
             tokio::select! {
                 heard = connection.next() => {
-                    heard_at = Instant::now();
+                    (silent_at, is_read) = (Instant::now() + silence_max, false);
                     match heard {
                         Err(error) => return Parted::Cut(error),
                         Ok(Received::Sign) => {}
@@ -257,8 +261,13 @@ where
                 }
                 happening = self.happening() => self.handle(happening, Some(&mut connection)),
                 () = sleep_until(leave_at.unwrap_or(next_beat)), if leave_at.is_some() => {}
-                () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
-                    return Parted::Cut(connection.lost("nothing was received for three heartbeats"));
+                () = sleep_until(silent_at) => {
+                    // It may have stood still between the two as well.
+                    let now = Instant::now();
+                    if is_read && now < silent_at + READ_FIRST {
+                        return Parted::Cut(connection.lost("nothing was received for three heartbeats"));
+                    }
+                    (silent_at, is_read) = (now + READ_FIRST, true);
                 }
                 () = sleep_until(next_beat) => {
                     next_beat = Instant::now() + every;
