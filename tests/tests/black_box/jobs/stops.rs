@@ -1,11 +1,14 @@
 //! Instances that end just after a node has begun a job, and take the node along: the attempt counts, and is not run again.
+//! And what the sockets hear of an instance that stops.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use testkit::process::Signal;
 
+use super::hand::Hand;
 use super::rig::{Node, Rig, hold, past, with};
+use super::sessions::{Talk, open};
 use crate::until;
 
 /// Submits a job that may be tried once to an instance, and waits until that knows that the node has begun it.
@@ -80,4 +83,14 @@ async fn the_next_owner_runs_nothing_again_that_the_node_of_a_stopped_instance_h
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_owner_runs_nothing_again_that_the_node_of_a_killed_instance_had_begun() {
     the_next_owner_runs_nothing_again(Signal::Kill, &["node_lost", "unlisted"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_stops_closes_the_sockets_of_nodes_and_of_clients_with_1001() {
+    let rig = Rig::alone().await;
+    let node = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let session = open(&rig, 0, json!({})).await;
+    let client = Talk::open(&rig, 0, &session, None).await;
+    let (node, client, ()) = tokio::join!(node.closed(), client.closed(), rig.end(0, Signal::Terminate));
+    assert_eq!((node, client), (1001, 1001));
 }
