@@ -1,4 +1,4 @@
-//! Lists of jobs and nodes: all that fit, each once, newest first.
+//! Lists: all that fit, each once, in their order, however many are on a page.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,7 @@ async fn pages(rig: &Rig, index: usize, query: &str, limit: usize) -> Vec<Value>
         let some = page["items"].as_array().unwrap();
         assert!(some.len() <= limit);
         items.extend(some.iter().cloned());
+        assert!(items.len() <= 1_000, "{query} goes on for ever");
         let Some(next) = page["next_cursor"].as_str() else { return items };
         assert_eq!(some.len(), limit, "a page with a next one is full");
         cursor = format!("&cursor={next}");
@@ -95,5 +96,41 @@ async fn nodes_are_listed_page_by_page_on_every_instance() {
         assert!(items.iter().all(|node| node["version"] == "v" && node["capacity"] == 1), "{items:?}");
         let holders: BTreeSet<_> = items.iter().map(|node| node["instance"].as_str().unwrap()).collect();
         assert_eq!(holders.len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_other_list_is_page_by_page_what_it_is_at_once() {
+    let rig = Rig::alone().await;
+    for n in 0..3 {
+        let nonces = json!({"count": 3, "hold_ms": 600_000});
+        rig.post(0, &format!("/v1/signers/s{n}/nonces"), Some(&nonces), 201).await;
+        let segment = format!("/v1/ids/segments/t{n}");
+        let made = rig.ask(0, "PUT", &segment, Some(&json!({"step": 100}))).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        let task = json!({"tenant": format!("t{n}"), "stages": [{"name": "s", "payload": 1}]});
+        rig.post(0, "/v1/plans", Some(&json!({"start": false, "tasks": [task]})), 201).await;
+        rig.post(0, "/v1/bulk", Some(&json!({"action": "dismiss", "filter": {}})), 202).await;
+    }
+    for (list, field) in [
+        ("/v1/signers?", "signer"),
+        ("/v1/signers/s0/nonces?", "nonce"),
+        ("/v1/signers/s0/nonces?status=HELD&", "nonce"),
+        ("/v1/leases?kind=signer&", "resource"),
+        ("/v1/ids/segments?", "tag"),
+        ("/v1/audit?action=set_segment&", "id"),
+        ("/v1/bulk?", "id"),
+        ("/v1/plans?", "id"),
+    ] {
+        let names = async |limit: usize| {
+            let items = pages(&rig, 0, list, limit).await;
+            items.iter().map(|item| item[field].to_string()).collect::<Vec<_>>()
+        };
+        let all = names(1_000).await;
+        let different: BTreeSet<_> = all.iter().collect();
+        assert_eq!((all.len(), different.len()), (3, 3), "{list} {all:?}");
+        for limit in [1, 2, 3] {
+            assert_eq!(names(limit).await, all, "{list} by {limit}");
+        }
     }
 }
