@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
 
 mod access;
+mod answers;
 mod bad_input;
 mod bounds;
 mod bus;
