@@ -95,7 +95,7 @@ test('a retry whose answer is lost makes one job, also if it is pressed again', 
     const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
     await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
     await enter(page, world, 'root', `#/jobs/${id}`);
-    await page.route('**/retry', async (route) => {
+    await page.route(/\/retry\?once=true$/, async (route) => {
         await route.fetch();
         await route.abort();
     }, { times: 1 });
@@ -108,6 +108,29 @@ test('a retry whose answer is lost makes one job, also if it is pressed again', 
     await expect(page.locator('main h1')).toHaveText(retry);
     expect((await daemon.ask('GET', `/v1/jobs/${id}`)).retried_as).toBe(retry);
     await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
+});
+
+test('a job that somebody else retries while its dialog is open is not retried twice', async ({ page, world: { daemon }, world, watch }) => {
+    watch.allowsFailures = true;
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    await page.getByRole('button', { name: 'Retry job' }).click();
+    const { id: first } = await daemon.ask('POST', `/v1/jobs/${id}/retry`);
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Retry job' }).click();
+    await expect(dialog.getByRole('alert')).toContainText('conflict another job has retried this one');
+    expect((await daemon.ask('GET', `/v1/jobs/${id}`)).retried_as).toBe(first);
+    await dialog.getByRole('button', { name: 'Back' }).click();
+    // Another dialog names that retry, and makes one more.
+    await expect(page.locator('main .bar')).toContainText('retried as');
+    await page.getByRole('button', { name: 'Retry job' }).click();
+    await expect(dialog).toContainText('retried already');
+    await dialog.getByRole('button', { name: 'Retry job' }).click();
+    await expect(page.locator('main .bar')).toContainText('retry of');
+    const { retried_as: second } = await daemon.ask('GET', `/v1/jobs/${id}`);
+    expect(second).not.toBe(first);
+    for (const retry of [first, second]) await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
 });
 
 test('a dead job is dismissed, and deleted', async ({ page, world: { daemon }, world, watch }) => {

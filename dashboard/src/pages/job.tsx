@@ -1,7 +1,7 @@
 // One job: where it is, what was tried, why it waits; cancel, retry, dismiss and delete.
 
 import { useRef, useState } from 'preact/hooks';
-import { get, path, send } from '../api';
+import { get, path, send, withQuery } from '../api';
 import { useCan } from '../caller';
 import { between, length, short } from '../format';
 import { usePoll, useSoon, useStream } from '../live';
@@ -141,7 +141,10 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                     'A new job with the same payload is submitted. This one stays as it is, and names the new one.'
                                 ),
                                 run: async (_values, key) => {
-                                    const made = await send<{ id: string }>('POST', `${path('/v1/jobs', job.id)}/retry`, undefined, key);
+                                    // Where the dialog names no retry, one that somebody else has begun since is to be the only one.
+                                    const once = job.retried_as ? undefined : true;
+                                    const target = withQuery(`${path('/v1/jobs', job.id)}/retry`, { once });
+                                    const made = await send<{ id: string }>('POST', target, undefined, key);
                                     go(['jobs', made.id]);
                                 },
                             }}
