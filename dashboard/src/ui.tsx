@@ -3,6 +3,7 @@
 import { createContext, type ComponentChildren, type TargetedEvent } from 'preact';
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { idempotencyKey, Refusal, refusal } from './api';
+import { useCaller } from './caller';
 import { daemonTime } from './clock';
 import { age, count, moment, short, wholeOf } from './format';
 import { pretty } from './json';
@@ -153,6 +154,11 @@ export function Table<T>(props: {
  */
 function Nothing({ next, cursor, empty }: { next: string | null; cursor: string | undefined; empty: ComponentChildren }) {
     return <Empty>{next ? 'Nothing on this page; the list goes on.' : cursor ? 'Nothing on this page; the list ends here.' : empty}</Empty>;
+}
+
+/** What an empty list says to a token with patterns, which does not see all that there is. */
+export function SeesSome() {
+    return useCaller().sees_everything ? null : <> This token sees some names only.</>;
 }
 
 /** A page of a list of the API: its rows, or what to say where there is none, and the way to the next page. */

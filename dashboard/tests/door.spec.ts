@@ -82,6 +82,33 @@ test('a token that may see nothing is told so', async ({ page, world, watch }) =
     await expect(page.locator('main')).toContainText('The dashboard needs read');
 });
 
+test('where a token with patterns sees nothing the page says that it sees some names only, and offers nothing that needs all', async ({ page, world }) => {
+    await page.route('**/v1/whoami', async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), sees_everything: false } });
+    });
+    await page.route(/\/v1\/(nodes|signers|sessions|jobs|plans|bulk|leases)\?/, (route) => route.fulfill({ json: { items: [], next_cursor: null } }));
+    await page.route('**/v1/config/pools', (route) => route.fulfill({ json: { version: 7, pools: [], paused: [] } }));
+    await enter(page, world, 'root', '#/nodes');
+    const main = page.locator('main');
+    await expect(main).toContainText('No pool is configured that this token sees.');
+    await expect(page.getByRole('region', { name: 'Pools', exact: true }).getByRole('table')).toHaveCount(0);
+    await expect(main).not.toContainText('Which node would a job get?');
+    const lists = [
+        ['nodes', 'No node is connected.'], ['signers', 'No signer yet.'], ['sessions', 'No session is kept.'], ['sessions?state=open', 'No session is open.'],
+        ['jobs', 'No job matches.'], ['plans', 'No plan matches.'], ['bulk', 'No operation in the last 30 days.'], ['cluster', 'No lease matches.'],
+    ];
+    for (const [address, empty] of lists) {
+        await visit(page, `#/${address}`);
+        await expect(main.locator('.empty').filter({ hasText: empty }), address).toContainText('This token sees some names only.');
+    }
+    await visit(page, '#/audit');
+    await expect(main).toContainText('and without patterns');
+    await visit(page, `#/jobs/${world.waiting}`);
+    await expect(main).toContainText('Nodes and pools shows the nodes that this token sees.');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('without tokens nobody is asked for one', async ({ page, world, watch }) => {
     const daemon = await Daemon.start(false);
     try {

@@ -1,6 +1,6 @@
 // The audit: what operators changed, the newest first.
 
-import { useCan } from '../caller';
+import { useCaller, useCan } from '../caller';
 import { useList } from '../live';
 import type { Audit } from '../shapes';
 import { Cut, Empty, Filter, FrozenList, Maybe, When } from '../ui';
@@ -15,8 +15,9 @@ const SIDE = [['before', 'early'], ['after', 'early'], ['reason', '']] as const;
 const FILTERS = ['principal', 'action', 'subject', 'since', 'cursor'];
 
 export function AuditPage({ query }: { query: URLSearchParams }) {
-    if (!useCan('admin')) {
-        return <><h1>Audit</h1><Empty>The audit needs a token with the scope <code>admin</code>.</Empty></>;
+    const { sees_everything } = useCaller();
+    if (!useCan('admin') || !sees_everything) {
+        return <><h1>Audit</h1><Empty>The audit needs a token with the scope <code>admin</code>, and without patterns.</Empty></>;
     }
     return (
         <>

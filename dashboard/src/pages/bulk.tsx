@@ -6,7 +6,7 @@ import { count, counted, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Bulk, BulkAction, BulkTrial } from '../shapes';
-import { Action, Ago, Badge, Card, Facts, Found, FrozenList, Gone, Maybe, When } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Found, FrozenList, Gone, Maybe, SeesSome, When } from '../ui';
 
 const RATE = 200;
 const RATE_MAX = 10_000;
@@ -108,7 +108,7 @@ export function Bulks({ query }: { query: URLSearchParams }) {
                 of={polled}
                 list={JSON.stringify({ cursor })}
                 cursor={cursor}
-                empty={<>No operation in the last 30 days. The <a href={link(['jobs'])}>list of jobs</a> begins one on all jobs that match its filters.</>}
+                empty={<>No operation in the last 30 days. The <a href={link(['jobs'])}>list of jobs</a> begins one on all jobs that match its filters.<SeesSome /></>}
                 label="Bulk operations"
                 id={(it) => it.id}
                 columns={[

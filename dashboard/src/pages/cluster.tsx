@@ -6,7 +6,7 @@ import { counted, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Cluster, Lease, Mode } from '../shapes';
-import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, SeesSome } from '../ui';
 import { Instances } from './overview';
 
 const KINDS = ['instance', 'signer', 'session', 'tenant', 'plan', 'id-worker'];
@@ -95,7 +95,7 @@ function Leases({ query }: { query: URLSearchParams }) {
             <Listed
                 of={polled}
                 cursor={cursor}
-                empty="No lease matches."
+                empty={<>No lease matches.<SeesSome /></>}
                 label="Leases"
                 id={(lease) => lease.resource}
                 columns={[

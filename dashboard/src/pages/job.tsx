@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks';
 import { get, path, send, withQuery } from '../api';
-import { useCan } from '../caller';
+import { useCaller, useCan } from '../caller';
 import { between, length, short } from '../format';
 import { usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
@@ -266,6 +266,7 @@ function Timeline({ job }: { job: Job }) {
 
 /** What to do about a reason, where the page can say it. */
 function Remedy({ job, reason, taskPage }: { job: Job; reason: string; taskPage: string }) {
+    const { sees_everything } = useCaller();
     switch (reason) {
         case 'held':
             return <>Somebody must decide about <a href={taskPage}>its task</a>.</>;
@@ -278,6 +279,7 @@ function Remedy({ job, reason, taskPage }: { job: Job; reason: string; taskPage:
         case 'no_free_slot':
         case 'draining':
         case 'not_ready':
+            if (!sees_everything) return <><a href={link(['nodes'])}>Nodes and pools</a> shows the nodes that this token sees.</>;
             return <><a href={link(['nodes'], needs(job))}>Nodes and pools</a> shows each node, and which one a job like this would get.</>;
         case 'owner_elsewhere':
         case 'no_owner':

@@ -4,7 +4,7 @@ import { useCaller, useCan } from '../caller';
 import { length, short } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import type { Job } from '../shapes';
-import { Ago, Badge, Cut, Filter, FrozenList, Gone, Id, Maybe, type Column } from '../ui';
+import { Ago, Badge, Cut, Filter, FrozenList, Gone, Id, Maybe, SeesSome, type Column } from '../ui';
 import { BulkActions } from './bulk';
 
 const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
@@ -41,7 +41,7 @@ export function JobList({ filters }: { filters: Record<string, string | undefine
             of={polled}
             list={JSON.stringify(filters)}
             cursor={filters.cursor}
-            empty={<>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.</>}
+            empty={<>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.<SeesSome /></>}
             label="Jobs"
             id={(job) => job.id}
             columns={COLUMNS}

@@ -7,7 +7,7 @@ import { count, counted } from '../format';
 import { useList, usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
 import type { Node, Route, Selection } from '../shapes';
-import { Action, Ago, Badge, Card, Facts, Found, Id, Listed, LookUp, Maybe, Meter, Trouble, When } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Found, Id, Listed, LookUp, Maybe, Meter, SeesSome, Trouble, When } from '../ui';
 import { PoolsCard } from './pools';
 
 export function Nodes({ query }: { query: URLSearchParams }) {
@@ -24,7 +24,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
             <Listed
                 of={polled}
                 cursor={cursor}
-                empty={<><b>No node is connected.</b> Start one with <code>fencepost node --url {location.origin} --exec CMD</code>.</>}
+                empty={<><b>No node is connected.</b> Start one with <code>fencepost node --url {location.origin} --exec CMD</code>.<SeesSome /></>}
                 label="Nodes"
                 id={(node) => node.id}
                 columns={[
@@ -40,7 +40,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                 ]}
             />
             <PoolsCard />
-            <Explain key={query.toString()} query={query} />
+            {sees_everything ? <Explain key={query.toString()} query={query} /> : null}
         </>
     );
 }

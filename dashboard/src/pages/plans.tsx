@@ -7,7 +7,7 @@ import { count, length } from '../format';
 import { useList, usePoll, type Polled } from '../live';
 import { go, link } from '../router';
 import type { List, Plan, PlanEvent, Task } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, FrozenList, Gone, Id, Listed, LookUp, Maybe, Table, When } from '../ui';
+import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, FrozenList, Gone, Id, Listed, LookUp, Maybe, SeesSome, Table, When } from '../ui';
 
 const PLAN_STATUSES = ['CREATED', 'RUNNING', 'PAUSED', 'ATTENTION', 'SUCCEEDED', 'CANCELLED'];
 const TASK_STATUSES = ['PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'PAUSED', 'INTERRUPTED', 'CANCELLED'];
@@ -26,7 +26,7 @@ export function Plans({ query }: { query: URLSearchParams }) {
                 of={polled}
                 list={JSON.stringify({ status, cursor })}
                 cursor={cursor}
-                empty={<>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.</>}
+                empty={<>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.<SeesSome /></>}
                 label="Plans"
                 id={(plan) => plan.id}
                 columns={[

@@ -34,27 +34,31 @@ export function PoolsCard() {
                 {(found) => (
                     <>
                         <Paused of={found.paused} done={pools.refresh} />
-                        {found.pools.length === 0 ? (
+                        {found.pools.length > 0 ? null : sees_everything ? (
                             <Empty>No pool is configured: any node takes any job whose labels it has. To make pools, edit what <code>fencepost pool show --json</code> prints, and give it to <code>fencepost pool set -f FILE</code>.</Empty>
-                        ) : null}
-                        <Table
-                            label="Pools"
-                            rows={rows(found, stats.data)}
-                            id={(pool) => pool.name ?? ''}
-                            columns={[
-                                { head: 'pool', class: 'own', cell: (pool) => <><Name of={pool} isAll={found.pools.length === 0} /> {pool.pause ? <Badge of="paused" /> : null}</> },
-                                ...(sees_everything
-                                    ? [
-                                          num('oldest', ({ oldest_waiting_ms: oldest }) => (oldest === null ? '' : length(oldest))),
-                                          num('waiting', ({ jobs, delayed }) => count(jobs.CREATED - delayed)),
-                                      ]
-                                    : []),
-                                { head: 'routes', class: 'wide', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
-                                { head: 'requires', class: 'wide', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
-                                { head: 'weight', class: 'num wide', cell: (pool) => pool.name === null ? <Maybe /> : (pool.weight ?? 1) },
-                                ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (pool: Row) => pool.name === null ? null : <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
-                            ]}
-                        />
+                        ) : (
+                            <Empty>No pool is configured that this token sees.</Empty>
+                        )}
+                        {found.pools.length === 0 && !sees_everything ? null : (
+                            <Table
+                                label="Pools"
+                                rows={rows(found, stats.data)}
+                                id={(pool) => pool.name ?? ''}
+                                columns={[
+                                    { head: 'pool', class: 'own', cell: (pool) => <><Name of={pool} isAll={found.pools.length === 0} /> {pool.pause ? <Badge of="paused" /> : null}</> },
+                                    ...(sees_everything
+                                        ? [
+                                              num('oldest', ({ oldest_waiting_ms: oldest }) => (oldest === null ? '' : length(oldest))),
+                                              num('waiting', ({ jobs, delayed }) => count(jobs.CREATED - delayed)),
+                                          ]
+                                        : []),
+                                    { head: 'routes', class: 'wide', cell: (pool) => <Maybe>{pool.routes?.join(', ')}</Maybe> },
+                                    { head: 'requires', class: 'wide', cell: (pool) => <Maybe>{pool.requires?.join(', ')}</Maybe> },
+                                    { head: 'weight', class: 'num wide', cell: (pool) => pool.name === null ? <Maybe /> : (pool.weight ?? 1) },
+                                    ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (pool: Row) => pool.name === null ? null : <Pause pool={pool.name} pause={pool.pause} done={pools.refresh} /> }] : []),
+                                ]}
+                            />
+                        )}
                     </>
                 )}
             </Found>

@@ -6,7 +6,7 @@ import { count, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { ListedSession, Session } from '../shapes';
-import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, When } from '../ui';
+import { Action, Ago, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, SeesSome, When } from '../ui';
 import { JobList } from './jobs';
 
 const STATES = { open: 'true', closed: 'false' };
@@ -28,9 +28,9 @@ export function Sessions({ query }: { query: URLSearchParams }) {
                 cursor={cursor}
                 empty={
                     open === undefined ? (
-                        <><b>No session is kept.</b> <code>fencepost session open</code> or <code>POST /v1/sessions</code> opens one. A closed one is listed until none of its jobs is kept.</>
+                        <><b>No session is kept.</b> <code>fencepost session open</code> or <code>POST /v1/sessions</code> opens one. A closed one is listed until none of its jobs is kept.<SeesSome /></>
                     ) : (
-                        <>No session is {state}.</>
+                        <>No session is {state}.<SeesSome /></>
                     )
                 }
                 label="Sessions"

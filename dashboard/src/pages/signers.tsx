@@ -6,7 +6,7 @@ import { count, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { Nonce, Signer } from '../shapes';
-import { Action, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, When } from '../ui';
+import { Action, Badge, Card, Facts, Filter, Found, Id, Listed, LookUp, Maybe, SeesSome, When } from '../ui';
 
 export function Signers({ query }: { query: URLSearchParams }) {
     const cursor = query.get('cursor') ?? undefined;
@@ -19,7 +19,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
             <Listed
                 of={polled}
                 cursor={cursor}
-                empty={<><b>No signer yet.</b> The first grant makes one: <code>fencepost nonce grant eip155:1:0xab</code>.</>}
+                empty={<><b>No signer yet.</b> The first grant makes one: <code>fencepost nonce grant eip155:1:0xab</code>.<SeesSome /></>}
                 label="Signers"
                 id={(it) => it.signer}
                 columns={[
