@@ -64,14 +64,19 @@ function headers(extra: Record<string, string> = {}): Record<string, string> {
     return known === '' ? extra : { ...extra, authorization: `Bearer ${known}` };
 }
 
-async function ask(method: string, target: string, init: RequestInit): Promise<Response> {
+/** Why there is no whole answer: what was thrown itself, if the page has given the request up. */
+function unanswered(thrown: unknown, signal: AbortSignal, why: string): unknown {
+    const isLate = (signal.reason as Error | undefined)?.name === 'TimeoutError';
+    if (signal.aborted && !isLate) return thrown;
+    return new Refusal(0, 'unreachable', isLate ? `no answer within ${TIMEOUT_MS / 1000} s` : why);
+}
+
+async function ask(method: string, target: string, signal: AbortSignal, init: RequestInit): Promise<Response> {
     let response: Response;
     try {
-        response = await fetch(target, { method, cache: 'no-store', credentials: 'omit', redirect: 'manual', ...init });
-    } catch (error) {
-        if (init.signal?.aborted && (init.signal.reason as Error | undefined)?.name !== 'TimeoutError') throw error;
-        const late = init.signal?.aborted === true;
-        throw new Refusal(0, 'unreachable', late ? `no answer within ${TIMEOUT_MS / 1000} s` : 'the daemon cannot be reached');
+        response = await fetch(target, { method, cache: 'no-store', credentials: 'omit', redirect: 'manual', signal, ...init });
+    } catch (thrown) {
+        throw unanswered(thrown, signal, 'the daemon cannot be reached');
     }
     heardDate(response.headers.get('date'));
     // The policy of the page forbids other origins, and a token is for one daemon.
@@ -82,6 +87,15 @@ async function ask(method: string, target: string, init: RequestInit): Promise<R
     const refused = await refusalOf(response);
     if (refused.status === 401) onUnauthorized?.();
     throw refused;
+}
+
+/** The whole text of an answer. */
+async function textOf(response: Response, signal: AbortSignal): Promise<string> {
+    try {
+        return await response.text();
+    } catch (thrown) {
+        throw unanswered(thrown, signal, 'the answer broke off');
+    }
 }
 
 async function refusalOf(response: Response): Promise<Refusal> {
@@ -111,8 +125,9 @@ function accepted(heardAt: number): Record<string, string> {
 
 /** Reads. The answer is no older than what the page has heard, at `heardAt` for the last time, of what it asks for. */
 export async function get<T>(target: string, query?: Query, signal?: AbortSignal, heardAt = -Infinity): Promise<T> {
-    const response = await ask('GET', withQuery(target, query), { headers: headers(accepted(heardAt)), signal: limited(signal) });
-    return parse(await response.text()) as T;
+    const both = limited(signal);
+    const response = await ask('GET', withQuery(target, query), both, { headers: headers(accepted(heardAt)) });
+    return parse(await textOf(response, both)) as T;
 }
 
 type Method = 'POST' | 'PUT' | 'DELETE';
@@ -122,11 +137,11 @@ export async function send<T>(method: Method, target: string, body?: unknown, ke
     const extra: Record<string, string> = {};
     if (body !== undefined) extra['content-type'] = 'application/json';
     if (key !== undefined) extra['idempotency-key'] = key;
-    const init: RequestInit = { headers: headers(extra), signal: limited(undefined) };
+    const init: RequestInit = { headers: headers(extra) };
+    const late = limited(undefined);
     if (body !== undefined) init.body = JSON.stringify(body);
     try {
-        const response = await ask(method, target, init);
-        const text = await response.text();
+        const text = await textOf(await ask(method, target, late, init), late);
         return (text === '' ? undefined : parse(text)) as T;
     } finally {
         changedAt = performance.now();
@@ -151,7 +166,7 @@ export async function stream(
     let timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
     const both = AbortSignal.any([signal, silence.signal]);
     try {
-        const response = await ask('GET', target, { headers: headers({ accept: 'text/event-stream' }), signal: both });
+        const response = await ask('GET', target, both, { headers: headers({ accept: 'text/event-stream' }) });
         await read(response, () => {
             clearTimeout(timer);
             timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);

@@ -224,6 +224,16 @@ test('an instance that is not ready says why, and nothing of when it was', async
     await expect(health).toContainText('snowflakes');
 });
 
+test('an answer that breaks off is no defect of the page: the daemon is away', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'viewer', '#/cluster');
+    const main = page.locator('main');
+    await expect(main).toContainText('this one');
+    await page.evaluate(() => void (Response.prototype.text = () => Promise.reject(new TypeError('network error'))));
+    await expect(main.getByRole('alert').first()).toContainText('No answer unreachable the answer broke off');
+    await expect(page.getByRole('status')).toHaveText('reconnecting');
+});
+
 test('a refusal that goes on is one alert, whatever the numbers of its requests', async ({ page, world, watch }) => {
     watch.allowsFailures = true;
     await enter(page, world, 'viewer', '#/cluster');
