@@ -72,6 +72,7 @@ function unanswered(thrown: unknown, signal: AbortSignal, why: string): unknown 
 }
 
 async function ask(method: string, target: string, signal: AbortSignal, init: RequestInit): Promise<Response> {
+    const sent = token();
     let response: Response;
     try {
         response = await fetch(target, { method, cache: 'no-store', credentials: 'omit', redirect: 'manual', signal, ...init });
@@ -85,7 +86,8 @@ async function ask(method: string, target: string, signal: AbortSignal, init: Re
     }
     if (response.ok) return response;
     const refused = await refusalOf(response);
-    if (refused.status === 401) onUnauthorized?.();
+    // One of an earlier token says nothing of the one that the page has by now.
+    if (refused.status === 401 && sent === token()) onUnauthorized?.();
     throw refused;
 }
 

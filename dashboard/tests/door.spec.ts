@@ -144,6 +144,32 @@ test('when the token is taken away, the page forgets it and asks anew', async ({
     expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
 });
 
+test('a late refusal of an earlier token does not end the view of the next one', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    await page.route('**/v1/nodes/select', async (route) => {
+        await answered;
+        await route.fulfill({ status: 401, json: { code: 'unauthorized', detail: 'no such token is configured' } });
+    });
+    await enter(page, world, 'viewer', '#/nodes');
+    const asked = page.waitForRequest('**/v1/nodes/select');
+    await page.getByRole('button', { name: 'Explain' }).click();
+    await asked;
+    await page.getByRole('button', { name: 'Leave' }).click();
+    await page.getByLabel('Token').fill('root');
+    await page.getByRole('button', { name: 'Enter' }).click();
+    const title = page.locator('main h1');
+    await expect(title).toHaveText('Nodes and pools');
+    const refused = page.waitForResponse('**/v1/nodes/select');
+    answer();
+    await refused;
+    // What is asked last is heard last.
+    await page.evaluate(() => fetch('/readyz'));
+    await expect(title).toHaveText('Nodes and pools');
+    expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBe('root');
+});
+
 test('the page takes the new scopes of its token within a minute, and offers a reload when the daemon has another version', async ({ page, world }) => {
     let changes = {};
     await page.route('**/v1/whoami', async (route) => {
