@@ -206,6 +206,15 @@ export function useSoon(then: () => void): () => void {
     }, []);
 }
 
+/** Begins a question that a person asks. What it answers says whether no later one has begun: answers may overtake each other. */
+export function useNewest(): () => () => boolean {
+    const newest = useRef(0);
+    return useCallback(() => {
+        const mine = (newest.current += 1);
+        return () => newest.current === mine;
+    }, []);
+}
+
 /** The time, moved every second while the tab is visible, and when it becomes visible. */
 export function useNow(): number {
     const [now, set] = useState(Date.now());

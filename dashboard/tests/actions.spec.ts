@@ -294,6 +294,32 @@ test('the placement is explained', async ({ page, world }) => {
     }
 });
 
+test('a late answer about a placement does not replace that of a later question', async ({ page, world }) => {
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    const isOf = (label: string) => (of: { postData(): string | null }) => of.postData()?.includes(label) ?? false;
+    await page.route('**/v1/nodes/select', async (route) => {
+        if (isOf('quantum')(route.request())) await answered;
+        await route.continue();
+    });
+    await enter(page, world, 'viewer', '#/nodes');
+    const explain = page.getByRole('button', { name: 'Explain' });
+    for (const label of ['quantum', 'gpu']) {
+        const asked = page.waitForRequest(isOf(label));
+        await page.getByLabel('Requires').fill(label);
+        await explain.click();
+        await asked;
+    }
+    await expect(page.locator('.explained')).toContainText('would go to alpha-1');
+    const late = page.waitForResponse((response) => isOf('quantum')(response.request()));
+    answer();
+    await (await late).finished();
+    // What is asked last is heard last.
+    await page.evaluate(() => fetch('/readyz'));
+    await expect(page.locator('.explained')).toContainText('would go to alpha-1');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('a quarantined nonce is resolved only by who types its number', async ({ page, world: { daemon }, world }) => {
     const { signer } = world;
     const listed = await daemon.ask('GET', `/v1/signers/${signer}/nonces?status=QUARANTINED`);

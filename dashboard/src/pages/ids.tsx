@@ -1,10 +1,10 @@
 // Distributed ids: how long segments last, and what a snowflake says.
 
 import { useState } from 'preact/hooks';
-import { get, path, type Refusal } from '../api';
+import { get, path, refusal, type Refusal } from '../api';
 import { useCan } from '../caller';
 import { count, length, rate } from '../format';
-import { useList } from '../live';
+import { useList, useNewest } from '../live';
 import type { Segment, Snowflake } from '../shapes';
 import { Ago, Card, Empty, Facts, Listed, Maybe, Trouble } from '../ui';
 
@@ -60,22 +60,29 @@ function Decode() {
     const [text, setText] = useState('');
     const [found, setFound] = useState<Snowflake>();
     const [error, setError] = useState<Refusal>();
+    const begin = useNewest();
     const decode = async (id: string) => {
+        const isNewest = begin();
         try {
-            setFound(await get<Snowflake>(path('/v1/ids/snowflake', id)));
+            const snowflake = await get<Snowflake>(path('/v1/ids/snowflake', id));
+            if (!isNewest()) return;
+            setFound(snowflake);
             setError(undefined);
         } catch (thrown) {
+            if (!isNewest()) return;
             setFound(undefined);
-            setError(thrown as Refusal);
+            setError(refusal(thrown));
         }
     };
     const make = async () => {
+        const isNewest = begin();
         try {
             const made = await get<{ ids: string[] }>('/v1/ids/snowflake', { count: 1 });
+            if (!isNewest()) return;
             setText(made.ids[0]!);
             await decode(made.ids[0]!);
         } catch (thrown) {
-            setError(thrown as Refusal);
+            if (isNewest()) setError(refusal(thrown));
         }
     };
     return (

@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { get, path, Refusal, refusal, send } from '../api';
 import { useCaller, useCan } from '../caller';
 import { count, counted } from '../format';
-import { useList, usePoll, useSoon, useStream } from '../live';
+import { useList, useNewest, usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
 import type { Node, Route, Selection } from '../shapes';
 import { Action, Ago, Badge, Card, Facts, Found, Id, Listed, LookUp, Maybe, Meter, SeesSome, Trouble, When } from '../ui';
@@ -99,16 +99,21 @@ function Explain({ query }: { query: URLSearchParams }) {
     const [route, setRoute] = useState(query.get('route') ?? '');
     const [found, setFound] = useState<Selection>();
     const [error, setError] = useState<Refusal>();
+    const begin = useNewest();
     const ask = async () => {
+        const isNewest = begin();
         const needs: { pool?: string; requires?: string[]; route?: Route } = {};
         if (pool.trim() !== '') needs.pool = pool.trim();
         const labels = requires.split(',').map((label) => label.trim()).filter((label) => label !== '');
         if (labels.length > 0) needs.requires = labels;
         try {
             if (route.trim() !== '') needs.route = routeOf(route.trim());
-            setFound(await send<Selection>('POST', '/v1/nodes/select', needs));
+            const selection = await send<Selection>('POST', '/v1/nodes/select', needs);
+            if (!isNewest()) return;
+            setFound(selection);
             setError(undefined);
         } catch (thrown) {
+            if (!isNewest()) return;
             setFound(undefined);
             setError(refusal(thrown));
         }
