@@ -2,6 +2,7 @@
 
 import { heardDate } from './clock';
 import { parse } from './json';
+import { keep, kept } from './kept';
 import type { Checks } from './shapes';
 
 const TOKEN = 'fencepost.token';
@@ -29,12 +30,11 @@ export function refusal(thrown: unknown): Refusal {
 }
 
 export function token(): string {
-    return sessionStorage.getItem(TOKEN) ?? '';
+    return kept('sessionStorage', TOKEN) ?? '';
 }
 
 export function setToken(text: string): void {
-    if (text === '') sessionStorage.removeItem(TOKEN);
-    else sessionStorage.setItem(TOKEN, text);
+    keep('sessionStorage', TOKEN, text === '' ? undefined : text);
 }
 
 /** Told when the daemon knows the token no more. */

@@ -1,6 +1,7 @@
 // Light or dark: as the system says, or as the switch does. The choice is kept in this browser.
 
 import { useLayoutEffect, useState } from 'preact/hooks';
+import { keep, kept } from './kept';
 
 export type Choice = 'auto' | 'light' | 'dark';
 const KEY = 'fencepost.theme';
@@ -8,8 +9,8 @@ const dark = matchMedia('(prefers-color-scheme: dark)');
 const listeners = new Set<() => void>();
 
 export function choice(): Choice {
-    const kept = localStorage.getItem(KEY);
-    return kept === 'light' || kept === 'dark' ? kept : 'auto';
+    const chosen = kept('localStorage', KEY);
+    return chosen === 'light' || chosen === 'dark' ? chosen : 'auto';
 }
 
 function shown(): 'light' | 'dark' {
@@ -26,8 +27,7 @@ dark.addEventListener('change', apply);
 apply();
 
 export function choose(next: Choice): void {
-    if (next === 'auto') localStorage.removeItem(KEY);
-    else localStorage.setItem(KEY, next);
+    keep('localStorage', KEY, next === 'auto' ? undefined : next);
     apply();
 }
 

@@ -23,6 +23,26 @@ test('the page asks for a token, says when it is wrong, and keeps it out of the 
     expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
 });
 
+test('a browser that keeps nothing shows the page as well, and asks for the token each time', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await page.addInitScript(() => {
+        const refuse = (): never => {
+            throw new DOMException('nothing is kept', 'SecurityError');
+        };
+        for (const area of ['sessionStorage', 'localStorage']) Object.defineProperty(window, area, { get: refuse });
+    });
+    for (let time = 0; time < 2; time += 1) {
+        await page.goto(`${world.daemon.url}/`);
+        await page.getByLabel('Token').fill('root');
+        await page.getByRole('button', { name: 'Enter' }).click();
+        await expect(page.locator('main h1')).toHaveText('Overview');
+        await page.getByRole('button', { name: 'dark', exact: true }).click();
+        await expect(page.locator('html')).toHaveAttribute('data-theme', 'dark');
+    }
+    await page.getByRole('button', { name: 'Leave' }).click();
+    await expect(page.getByLabel('Token')).toBeVisible();
+});
+
 test('a token with a character that no token has is told apart from a daemon that does not answer', async ({ page, world, watch }) => {
     // Without a token the page asks once, and is refused.
     watch.allowsFailures = true;
