@@ -363,13 +363,25 @@ export function Dialogs({ children }: { children: ComponentChildren }) {
     );
 }
 
+function focusMain(): void {
+    document.querySelector<HTMLElement>('main')?.focus({ preventScroll: true });
+}
+
 /**
  * A button that asks before it acts, and shows what the daemon says. The dialog does what it said when it opened, whatever the
  * page behind it shows by then.
  */
 export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
     const open = useContext(Opening);
-    return <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => open({ ask, done })}>{ask.title}</button>;
+    const button = useRef<HTMLButtonElement>(null);
+    // Many a button goes with what it has done, a moment after its dialog has given the focus back to it.
+    useLayoutEffect(() => {
+        const mine = button.current;
+        return () => {
+            if (mine === document.activeElement) focusMain();
+        };
+    }, []);
+    return <button ref={button} type="button" class={ask.danger ? 'danger' : undefined} onClick={() => open({ ask, done })}>{ask.title}</button>;
 }
 
 /**
@@ -428,8 +440,8 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
             isOver.current = true;
             element.close();
             // The page may have no such button by then.
-            const next = before?.isConnected ? before : document.querySelector<HTMLElement>('main');
-            next?.focus({ preventScroll: true });
+            if (before?.isConnected) before.focus({ preventScroll: true });
+            else focusMain();
         };
     }, []);
     const isReady = !isBusy && learned !== undefined && !learned.forbids && (ask.type === undefined || isTyped(typed, ask.type));

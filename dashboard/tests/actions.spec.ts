@@ -23,6 +23,8 @@ test('a job is cancelled and retried', async ({ page, world: { daemon }, world }
     await enter(page, world, 'root', `#/jobs/${id}`);
     await act(page, 'Cancel job');
     await expect(page.locator('main .bar .badge').first()).toHaveText('cancelled');
+    // The button has gone, and the focus is where the page is read on.
+    await expect(page.locator('main')).toBeFocused();
     expect((await daemon.ask('GET', `/v1/jobs/${id}`)).outcome).toBe('cancelled');
     expect(await daemon.audited('cancel_job', `job:${id}`)).toBe(1);
     await act(page, 'Retry job');
