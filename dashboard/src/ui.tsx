@@ -242,7 +242,7 @@ function Pager({ next, cursor }: { next: string | null | undefined; cursor: stri
     );
 }
 
-/** Another page is read from the list's heading on, which has the focus: the button that was pressed goes with its page. */
+/** Another page, or one with new rows, is read from the list's heading on, which has the focus: the button that was pressed goes. */
 function focusHeading(button: HTMLElement): void {
     const headings = [...document.querySelectorAll<HTMLElement>('main :is(h1, h2)')];
     const heading = headings.filter((one) => one.compareDocumentPosition(button) & Node.DOCUMENT_POSITION_FOLLOWING).at(-1);
@@ -265,11 +265,15 @@ export function FrozenList<T>(props: {
 }) {
     const isFull = props.of.data?.next_cursor != null;
     const { rows, fresh, show, next } = useFrozen(props.list, props.of.data, props.id);
+    const showFresh = (event: TargetedEvent<HTMLButtonElement>) => {
+        focusHeading(event.currentTarget);
+        show();
+    };
     return (
         <Found of={props.of}>
             {({ items }) => (
                 <>
-                    {fresh === 0 ? null : <button type="button" class="fresh" onClick={show}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
+                    {fresh === 0 ? null : <button type="button" class="fresh" onClick={showFresh}>{fresh}{isFull && fresh >= items.length ? '+' : ''} new – show</button>}
                     {rows.length === 0 ? (
                         <Nothing next={next} cursor={props.cursor} empty={props.empty} />
                     ) : (

@@ -59,6 +59,8 @@ test('rows do not move: new jobs wait behind a button, and rows change in their 
     await expect(rows.first()).toContainText('cancelled');
     await fresh.click();
     await expect(rows).toHaveCount(shown + 3);
+    // The button has gone, and the list is read from its beginning on.
+    await expect(page.locator('main h1')).toBeFocused();
     await expect(rows.first()).not.toContainText(id);
 });
 
