@@ -416,6 +416,19 @@ function isTyped(text: string, asked: string): boolean {
     return entry === asked || (wholeOf(entry) !== undefined && entry.replaceAll(',', '') === asked);
 }
 
+/** For the button of an action. It loses the focus while it is disabled, and gets it back after a refusal, if nothing else has it. */
+export function useConfirm(isBusy: boolean) {
+    const button = useRef<HTMLButtonElement>(null);
+    const wasBusy = useRef(false);
+    useLayoutEffect(() => {
+        const focused = document.activeElement;
+        const isLost = focused === document.body || focused instanceof HTMLDialogElement;
+        if (wasBusy.current && !isBusy && isLost) button.current?.focus();
+        wasBusy.current = isBusy;
+    }, [isBusy]);
+    return button;
+}
+
 function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
@@ -425,6 +438,7 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const [key] = useState(idempotencyKey);
     const [error, setError] = useState<Refusal>();
     const [isBusy, setBusy] = useState(false);
+    const confirm = useConfirm(isBusy);
     const isOver = useRef(false);
     const learn = () => {
         setError(undefined);
@@ -513,7 +527,7 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
                 <div class="buttons">
                     <button type="button" disabled={isBusy} onClick={leave}>Back</button>
                     {isUnlearned ? <button type="button" onClick={learn}>Try again</button> : null}
-                    <button type="submit" class={ask.danger ? 'danger' : 'primary'} disabled={!isReady}>{isBusy ? 'Working…' : (ask.confirm ?? ask.title)}</button>
+                    <button ref={confirm} type="submit" class={ask.danger ? 'danger' : 'primary'} disabled={!isReady}>{isBusy ? 'Working…' : (ask.confirm ?? ask.title)}</button>
                 </div>
             </form>
         </dialog>

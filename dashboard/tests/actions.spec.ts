@@ -368,6 +368,8 @@ test('a dialog stays until it knows what became of its action', async ({ page, w
     await expect(dialog).toBeVisible();
     answer();
     await expect(dialog.getByRole('alert')).toContainText('it is too late');
+    // It was disabled meanwhile, and can be pressed again.
+    await expect(dialog.getByRole('button', { name: 'Cancel job' })).toBeFocused();
     await dialog.getByRole('button', { name: 'Back' }).click();
     await expect(dialog).toBeHidden();
 });
@@ -598,6 +600,7 @@ test('a retry expects the run that its dry run has shown, and what was shown goe
     });
     await retry.click();
     await expect(page.locator('main').getByRole('alert')).toContainText('the task has changed');
+    await expect(retry).toBeFocused();
     expect(expected).toMatchObject({ run: 1 });
     await page.route(`**/v1/tasks/${world.failedTask}`, async (route) => {
         const response = await route.fetch();

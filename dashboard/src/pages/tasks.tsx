@@ -8,7 +8,7 @@ import { pretty } from '../json';
 import { useList, usePoll } from '../live';
 import { link } from '../router';
 import type { Checkpoint, Stage, Task, Tenant } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, When } from '../ui';
+import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, useConfirm, When } from '../ui';
 import { Change, Events, TaskList } from './plans';
 
 export function TaskPage({ id, query }: { id: string; query: URLSearchParams }) {
@@ -123,6 +123,7 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
     const [trial, setTrial] = useState<Trial>();
     const [error, setError] = useState<Refusal>();
     const [isBusy, setBusy] = useState(false);
+    const confirm = useConfirm(isBusy);
     if (!['FAILED', 'INTERRUPTED', 'CANCELLED', 'PAUSED'].includes(task.status)) return null;
     const ask = (body: unknown, key?: string) => send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body, key);
     const attempt = async (step: () => Promise<void>) => {
@@ -176,7 +177,7 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
                         {' '}and skip {shown.found.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
                         {error === undefined && !isBusy ? ' Nothing has changed yet.' : null}
                     </p>
-                    <p class="buttons"><button type="button" class="danger" disabled={isBusy} onClick={() => void retry(shown)}>{isBusy ? 'Working…' : 'Retry the task'}</button></p>
+                    <p class="buttons"><button ref={confirm} type="button" class="danger" disabled={isBusy} onClick={() => void retry(shown)}>{isBusy ? 'Working…' : 'Retry the task'}</button></p>
                 </>
             ) : null}
         </Card>
