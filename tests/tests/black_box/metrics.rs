@@ -309,6 +309,18 @@ async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_res
     }
 }
 
+/// Prometheus drops the series of an instance as soon as a scrape of it fails; what they were is left in ranges of time.
+#[test]
+fn the_alert_about_restarts_lasts_while_the_instance_is_down() {
+    let all = alerts();
+    let of_restarts = all.iter().find(|alert| alert.name == "FencepostRestarts").unwrap();
+    let expression = &of_restarts.fields["expr"];
+    for Selector { name, .. } in read(expression).unwrap().selectors {
+        let (_, behind) = expression.split_once(&name).unwrap();
+        assert!(behind.starts_with('['), "{name} is looked at in one moment: {expression}");
+    }
+}
+
 #[test]
 fn a_renamed_metric_or_label_is_found() {
     let text = "# HELP a_total x\n# TYPE a_total counter\na_total{kind=\"x\"} 1\n# HELP fencepost_b_seconds x\n\

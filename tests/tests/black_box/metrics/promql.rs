@@ -1,7 +1,7 @@
 //! Reads as much of a PromQL expression as tells which metrics and labels it uses.
 
 /// The functions and words that expressions may have.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 25] = [
     "absent",
     "abs",
     "and",
@@ -18,6 +18,7 @@ const WORDS: [&str; 24] = [
     "offset",
     "on",
     "or",
+    "present_over_time",
     "rate",
     "sum",
     "time",
