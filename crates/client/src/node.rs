@@ -22,8 +22,8 @@
 //! **What it promises.** At most `capacity` handlers run at once. An attempt runs once, even if it is
 //! dispatched again. Its result is kept, and sent again on every new connection, until the scheduler says
 //! that it is durable or stale; until then the attempt takes one of the node's slots. If a connection is cut,
-//! or nothing is received on it for three heartbeats, the worker connects to the next of the URLs after a
-//! jittered pause; handlers are not affected. The handler of a cancelled attempt is stopped, and nothing of
+//! or nothing is received on it for three heartbeats, the worker connects to another of the URLs after a
+//! jittered pause, to any by chance if it was welcome before; handlers are not affected. The handler of a cancelled attempt is stopped, and nothing of
 //! it is reported. A panic of a handler is caught, where panics unwind: it is a failure after which another attempt may
 //! succeed, with the text of the panic, and the worker goes on.
 //!

@@ -107,6 +107,15 @@ impl Reconnects {
     }
 }
 
+/// Which of so many instances a client turns to after this one: the next in turn, so that in the end all are asked. After one
+/// that has served it, any other one by chance. Else all clients of an instance that stops went to the same one, and when all
+/// instances had been restarted one after the other, all clients were there.
+pub(crate) fn next_instance(at: usize, instances: usize, has_served: bool) -> usize {
+    let others = instances.saturating_sub(1);
+    let step = if has_served && others > 0 { rand::random_range(1..=others) } else { 1 };
+    (at + step) % instances
+}
+
 /// Lasting refusals one after the other, of a client that keeps a connection open.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
@@ -141,6 +150,8 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -199,6 +210,16 @@ mod tests {
         assert!(after(None, 9) >= Duration::from_millis(2_500));
         assert!(after(Some(Duration::ZERO), 1) >= Duration::from_millis(2_500));
         assert!(after(Some(GOOD_AFTER), 1) <= Duration::from_millis(200));
+    }
+
+    #[test]
+    fn the_clients_of_an_instance_that_stops_go_to_all_others_and_those_that_nobody_lets_in_ask_all_in_turn()
+    {
+        let by_chance: BTreeSet<_> = (0..1_000).map(|_| next_instance(3, 5, true)).collect();
+        assert_eq!(by_chance, BTreeSet::from([0, 1, 2, 4]));
+        let in_turn: Vec<_> = (0..5).map(|at| next_instance(at, 5, false)).collect();
+        assert_eq!(in_turn, [1, 2, 3, 4, 0]);
+        assert_eq!([true, false].map(|has_served| next_instance(0, 1, has_served)), [0, 0]);
     }
 
     #[test]

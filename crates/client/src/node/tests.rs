@@ -399,6 +399,31 @@ async fn another_url_is_tried_when_one_fails() {
 }
 
 #[tokio::test]
+async fn after_a_connection_that_was_welcome_any_other_url_is_next() {
+    let schedulers = [Scheduler::new().await, Scheduler::new().await, Scheduler::new().await];
+    let urls = schedulers.iter().map(|scheduler| scheduler.0.url.clone());
+    let times = Times { pause_max: Duration::ZERO, ..Times::default() };
+    let worker = Running::start(WorkerOptions { times, ..WorkerOptions::new(urls, "n") }, echo);
+    let (mut before, mut steps) = (None, BTreeSet::new());
+    for _ in 0..60 {
+        let (at, peer) = tokio::select! {
+            peer = schedulers[0].welcomed() => (0, peer),
+            peer = schedulers[1].welcomed() => (1, peer),
+            peer = schedulers[2].welcomed() => (2, peer),
+        };
+        peer.close(close::GOING_AWAY).await;
+        if let Some(before) = before.replace(at) {
+            steps.insert((at + 3 - before) % 3);
+        }
+        if steps.len() > 1 {
+            break;
+        }
+    }
+    assert_eq!(steps, BTreeSet::from([1, 2]));
+    worker.ended.abort();
+}
+
+#[tokio::test]
 async fn who_is_not_let_in_says_so_instead_of_trying_for_ever() {
     let scheduler = Scheduler::new().await;
     let worker = Running::start(options(&scheduler, 1), echo);

@@ -23,7 +23,7 @@ use super::connection::{Connection, Received};
 use super::job::{Stop, Stopper, outcome};
 use super::protocol::{Effect, Protocol};
 use super::{AttemptEnd, Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
-use crate::retry::{Reconnects, Refusals};
+use crate::retry::{Reconnects, Refusals, next_instance};
 use crate::socket::Dialer;
 use crate::{Error, Result};
 
@@ -169,9 +169,10 @@ where
                 self.stop_work(Why::CalledOff).await;
                 return Err(error);
             }
-            let pause = reconnects.pause(self.held(), &error);
+            let held = self.held();
+            let pause = reconnects.pause(held, &error);
             (self.observer)(Event::Lost { reason: error.to_string(), pause });
-            at = (at + 1) % self.bases.len();
+            at = next_instance(at, self.bases.len(), held.is_some() && !is_refused);
             if self.meanwhile(sleep(pause)).await.is_none() {
                 break;
             }

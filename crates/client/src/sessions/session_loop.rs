@@ -13,7 +13,7 @@ use wire::{Code, Problem};
 
 use super::happening::Happening;
 use super::protocol::{Protocol, Sent};
-use crate::retry::{Reconnects, Refusals};
+use crate::retry::{Reconnects, Refusals, next_instance};
 use crate::socket::{Received, Socket};
 use crate::{Client, Error, Result};
 
@@ -174,7 +174,7 @@ impl SessionLoop {
             }
             let pause = reconnects.pause(held, &error);
             self.tell(vec![Happening::Lost { reason: error.to_string(), pause }]).await;
-            at = (at + 1) % instances;
+            at = next_instance(at, instances, held.is_some() && !is_refused);
             if self.meanwhile(sleep(pause)).await.is_none() {
                 return Parted::Enough;
             }
