@@ -207,7 +207,7 @@ pub(crate) fn compare(own: &str, live: &[Instance], unseen: &HashSet<InstanceId>
         match it.bus.as_deref()? {
             bus if bus != own => Some(format!(
                 "{id} at {url} uses the bus {bus}, this instance {own}: jobs pass between them through the \
-                 ledger alone, slowly; start all instances with the same --redis-url"
+                 ledger alone, slowly; start all instances with the same --redis-url and the same bus.key_prefix"
             )),
             _ if unseen.contains(id) => Some(format!(
                 "{id} at {url} says that it reaches the bus {own} and shows no presence there: they may be two \
@@ -269,6 +269,9 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("b-1 at http://b-1 uses the bus redis:2"), "{found:?}");
         assert!(found[1].starts_with("c-1 "), "{found:?}");
+        let says_what_to_set =
+            |said: &String| said.contains("--redis-url") && said.contains("bus.key_prefix");
+        assert!(found.iter().all(says_what_to_set), "{found:?}");
         assert!(compare("redis:1", &live[..1], &HashSet::new()).is_empty());
     }
 
