@@ -538,6 +538,16 @@ impl Forwarder {
                 );
                 ("distrusted", Asked::Distrusts)
             }
+            Some(Ok(answer)) if is_of_another(&answer) => {
+                log_failure!(
+                    warn, is_news(Failure::Mistaken),
+                    %owner,
+                    said = problem_text(&answer),
+                    "another instance answers at an owner's address: the owner has ended, or several instances advertise this \
+                     address"
+                );
+                ("mistaken", Asked::Away)
+            }
             Some(Ok(answer)) => {
                 if self.outages.is_end(owner, caller, Instant::now()) {
                     tracing::info!(%owner, "an owner answers forwarded requests again");
@@ -607,8 +617,6 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
     let code = problem_of(&answer).and_then(|problem| Some((problem.known_code()?, problem)));
     let (result, owner) = match code {
         Some((Code::Draining, _)) => return ("draining", Asked::Away),
-        // Another instance has that address by now.
-        Some((Code::NotOwner, problem)) if problem.owner.is_none() => return ("mistaken", Asked::Away),
         Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
         _ => ("answered", None),
     };
@@ -635,6 +643,12 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
         }
         None => (result, Asked::Answered(response)),
     }
+}
+
+/// Whether another instance than the one that was asked has answered: it did nothing, and names no owner.
+fn is_of_another(answer: &PassedBack) -> bool {
+    let problem = problem_of(answer);
+    problem.is_some_and(|problem| problem.known_code() == Some(Code::NotOwner) && problem.owner.is_none())
 }
 
 /// What a refusal says, for the log.
@@ -679,7 +693,10 @@ fn lost(member: &Member) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::body::MessageBody as _;
+
     use super::*;
+    use crate::request_id::RequestId;
 
     #[test]
     fn the_answer_of_another_instance_is_marked_as_one() {
@@ -694,6 +711,25 @@ mod tests {
             let ("answered", Asked::Answered(response)) = read(answer(status)) else { panic!("{status}") };
             assert_eq!(response.status().as_u16(), status);
             assert!(response.extensions().contains::<PassedOn>(), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_of_another_instance_than_the_one_that_was_asked_is_told_from_the_owners() {
+        let of_owner = not_owner(
+            &Member { id: InstanceId::parse("b-1").unwrap(), url: "http://b".to_owned() },
+            "b-1 owns the key".to_owned(),
+        );
+        let of_another = Refusal::new(Code::NotOwner, "this is a-1");
+        let stopping = Refusal::new(Code::Draining, "this instance is stopping");
+        for (refusal, expected) in [(of_another, true), (of_owner, false), (stopping, false)] {
+            let code = refusal.code();
+            let answer = refusal.respond(&RequestId::of(&HeaderMap::new()));
+            let status = answer.status().as_u16();
+            let body = answer.into_body().try_into_bytes().unwrap_or_default().to_vec();
+            let (content_type, retry_after, location) = (None, None, None);
+            let answer = PassedBack { status, content_type, retry_after, location, body };
+            assert_eq!(is_of_another(&answer), expected, "{}", code.as_str());
         }
     }
 

@@ -322,6 +322,15 @@ fn the_alert_about_restarts_lasts_while_the_instance_is_down() {
 }
 
 #[test]
+fn the_alert_about_forwards_knows_every_way_not_to_reach_an_owner() {
+    let all = alerts();
+    let of_forwards = all.iter().find(|alert| alert.name == "FencepostForwardsFail").unwrap();
+    let (_, results) = of_forwards.fields["expr"].split_once("result=~\"").unwrap();
+    let results: BTreeSet<_> = results.split('"').next().unwrap().split('|').collect();
+    assert_eq!(results, BTreeSet::from(["unreachable", "lost", "mistaken"]));
+}
+
+#[test]
 fn a_renamed_metric_or_label_is_found() {
     let text = "# HELP a_total x\n# TYPE a_total counter\na_total{kind=\"x\"} 1\n# HELP fencepost_b_seconds x\n\
                 # TYPE fencepost_b_seconds histogram\nfencepost_b_seconds_bucket{of=\"y\",le=\"1\"} 0\n";

@@ -19,6 +19,8 @@ pub enum Failure {
     Distrusted,
     /// There is no connection to the owner.
     Unreachable,
+    /// Another instance answered at the owner's address.
+    Mistaken,
     /// The owner did not answer.
     Unanswered,
     /// The owner left the cluster.
