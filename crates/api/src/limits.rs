@@ -96,8 +96,11 @@ pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
 pub const SEGMENT_LEFT_SECONDS_MAX: f64 = 3_600.0;
 /// When to ask an instance again that has not completed its start, in milliseconds.
 pub const STARTING_AGAIN_MS: u64 = 1_000;
-/// How long a check of the ledger's health may take.
+/// How long a check of the ledger's health, or of the bus's, may take.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same of the bus while its link is down, which the instance serves without: only the reason is looked for. Balancers and
+/// orchestrators wait a second for `/readyz`, if nobody tells them otherwise.
+pub const BUS_DOWN_CHECK_MAX: Duration = Duration::from_millis(250);
 /// How long a refusal waits for the address of a lease's owner.
 pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Owners whose address is remembered. If there are more, all are forgotten.

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
-use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX, STARTING_AGAIN_MS};
+use crate::limits::{
+    BUS_DOWN_CHECK_MAX, HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX, STARTING_AGAIN_MS,
+};
 use crate::loopback;
 use crate::recent::{Look, Recent};
 use crate::refusal::Refusal;
@@ -156,7 +159,7 @@ async fn look_at_ledger(state: Arc<State>) -> Check {
 
 async fn look_at_bus(state: Arc<State>) -> Check {
     let is_up = state.bus.link().borrow().is_up();
-    match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
+    match tokio::time::timeout(bus_check_max(is_up), state.call(state.bus.check())).await {
         Ok(Ok(health)) if is_up => {
             let found =
                 warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect());
@@ -181,6 +184,12 @@ async fn look_at_bus(state: Arc<State>) -> Check {
             Check { status: CheckStatus::Down, detail: Some(detail) }
         }
     }
+}
+
+/// How long a look at the bus may take. Where a server of a Redis Cluster is silent, a check takes its whole time, again and again:
+/// no instance is to look unready for that.
+const fn bus_check_max(is_up: bool) -> Duration {
+    if is_up { HEALTH_TIMEOUT } else { BUS_DOWN_CHECK_MAX }
 }
 
 /// What an instance leaves out that may have others beside it, and has no Redis by its configuration. Nothing is wrong with it.
@@ -315,6 +324,12 @@ mod tests {
         assert!(!why_away(&bus::Error::Refused { source: source("secret") }).contains("secret"));
         let away = bus::Error::Unavailable { source: source("h:1: connection refused") };
         assert_eq!(why_away(&away), "h:1: connection refused");
+    }
+
+    #[test]
+    fn a_bus_that_is_down_already_keeps_no_probe_waiting_for_a_second() {
+        assert!(bus_check_max(false) < Duration::from_secs(1) / 2);
+        assert_eq!(bus_check_max(true), HEALTH_TIMEOUT);
     }
 
     #[test]
