@@ -2,7 +2,7 @@
 #
 #   docker build -t fencepost .
 #   docker run -p 7070:7070 --read-only --cap-drop ALL --security-opt no-new-privileges \
-#     -v fencepost-data:/var/lib/fencepost --stop-timeout 40 \
+#     -v fencepost-data:/var/lib/fencepost --stop-timeout 50 \
 #     -e FENCEPOST__AUTH__TOKENS='[{"name":"me","token":"choose-one","scopes":["admin"]}]' \
 #     -v /etc/fencepost/tls:/tls:ro \
 #     -e FENCEPOST__SERVER__TLS_CERTIFICATE=/tls/tls.crt -e FENCEPOST__SERVER__TLS_KEY=/tls/tls.key \
@@ -12,7 +12,7 @@
 # them the daemon stops at once with exit status 78 and says so. FENCEPOST__SERVER__INSECURE=true takes the place of the
 # certificate where a proxy in front of the container has one. FENCEPOST_URL and FENCEPOST_CA are for the health check,
 # which verifies the certificate: NAME is a name in it. The daemon's ledger is a SQLite file in the volume unless
-# FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
+# FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain, and 20 to leave the cluster; the
 # engine's own 10 would cut them short. It writes to its volume alone: its root may be read-only.
 #
 # The image's configuration file is deploy/container.toml. A file that is mounted over it, at /etc/fencepost/fencepost.toml, or

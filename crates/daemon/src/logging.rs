@@ -28,7 +28,7 @@ use queue::{Limits, Queue};
 /// What may wait for the reader of standard error: some 16,000 lines, or 8 MiB where they are long.
 const QUEUE_MAX: Limits = Limits { lines: 1 << 14, bytes: 8 << 20 };
 /// How long the end of the process waits for the reader to take the last lines.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
+pub const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// The same after a panic, which may end the process at once (a panic in a drop that runs during a panic).
 const PANIC_FLUSH_MAX: Duration = Duration::from_millis(100);
 /// A pipe that can be written takes so many bytes without waiting: `PIPE_BUF` of Linux (pipe(7)).

@@ -54,6 +54,8 @@ use witness::{Looking, Witness};
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
 /// answer must not delay the end.
 const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
+/// The number of those steps.
+const LAST_STEPS: usize = 7;
 /// How long a stop waits for the requests under way before it lets go of sessions and plans: most requests are answered by then,
 /// and nobody serves these keys in the meantime, since the instance refuses whatever comes for them.
 const SESSIONS_KEPT_MAX: Duration = Duration::from_secs(1);
@@ -68,6 +70,14 @@ const LOOK_SIGNERS: u32 = 1_000;
 /// a quarter of a connection's time.
 const LOOK_FOR_MAX: Duration = Duration::from_millis(250);
 
+const _: () = assert!(
+    LAST_STEPS as u128 * CLOSE_STEP_MAX.as_millis()
+        + traces::FLUSH_MAX.as_millis()
+        + RUNTIME_END_MAX.as_millis()
+        + logging::FLUSH_MAX.as_millis()
+        < 20_000,
+    "docs/operations.md says how much longer than the drain a stop may take; supervisors allow for it"
+);
 const _: () = assert!(
     GIVE_BACK_MAX.as_millis() < CLOSE_STEP_MAX.as_millis(),
     "a worker number that is not taken back leaves its step time for the local file"
@@ -385,7 +395,7 @@ impl Daemon {
             jobs.end_at_once();
         }
         let close_sockets = async { if is_drained { api.stop().await } else { api.stop_at_once().await } };
-        let last_steps = [
+        let last_steps: [_; LAST_STEPS] = [
             ("giving the worker number back", timeout(CLOSE_STEP_MAX, keeping.stop()).await),
             ("leaving the cluster", timeout(CLOSE_STEP_MAX, membership.leave()).await),
             ("closing the sockets", timeout(CLOSE_STEP_MAX, close_sockets).await),

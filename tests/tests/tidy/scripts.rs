@@ -93,6 +93,19 @@ fn a_nodes_container_has_no_health_check_and_time_to_end() {
     }
 }
 
+/// The daemon's 30 s to drain, and 20 s in which it leaves the cluster.
+#[test]
+fn a_daemons_container_has_time_to_stop_in_order() {
+    for page in ["Dockerfile", "docs/operations.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let runs = text.split("docker run ").skip(1);
+        let of_daemons: Vec<_> = runs.filter(|run| run.starts_with("-p 7070:7070 ")).collect();
+        assert_eq!(of_daemons.len(), 1, "{page}: {of_daemons:?}");
+        let (_, options) = of_daemons[0].split_once("--stop-timeout ").unwrap_or_default();
+        assert!(options.starts_with("50 "), "{page}: {of_daemons:?}");
+    }
+}
+
 #[test]
 fn the_folders_that_the_image_makes_are_its_users_alone() {
     let text = std::fs::read_to_string(root().join("Dockerfile")).unwrap();

@@ -28,7 +28,7 @@ use crate::exit::{Exit, Failure};
 /// How long one batch may take to reach the collector, its repetitions included.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
 /// How long the spans that are left may take at the end of the process.
-const FLUSH_MAX: Duration = Duration::from_secs(2);
+pub(super) const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Spans that wait for the collector. Further ones are dropped.
 const QUEUE_SPANS_MAX: usize = 8_192;
 /// Spans in one request to the collector.
