@@ -451,14 +451,37 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [Lie; 19] = [
+        let lies: [Lie; 27] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
             ("was to be expected", |e| e.jobs.get_mut("j").unwrap()["outcome"] = json!("cancelled")),
             ("answered before", |e| e.accepted[0].answered = Some("cancelled".to_owned())),
+            ("not in order", |e| e.jobs.get_mut("j").unwrap()["attempts"].as_array_mut().unwrap().reverse()),
             ("one result", |e| e.jobs.get_mut("j").unwrap()["attempts"][0]["state"] = json!("succeeded")),
+            ("one result", |e| {
+                let older =
+                    json!([{ "attempt": 1, "state": "succeeded" }, { "attempt": 2, "state": "node_lost" }]);
+                e.jobs.get_mut("j").unwrap()["attempts"] = older;
+            }),
             ("not what its node said", |e| e.jobs.get_mut("j").unwrap()["result"]["once"] = json!(3)),
+            ("not what its node said", |e| e.jobs.get_mut("j").unwrap()["node"] = json!("a")),
+            ("the result of another", |e| e.accepted[0].number = 8),
+            ("did not say that it failed", |e| {
+                e.accepted[0].hope = Hope::Failure;
+                e.jobs.get_mut("j").unwrap()["outcome"] = json!("failed");
+            }),
+            ("a result all the same", |e| {
+                e.accepted[0].hope = Hope::SuccessOrCancelled;
+                e.jobs.get_mut("j").unwrap()["outcome"] = json!("cancelled");
+            }),
+            ("which nobody submitted", |e| {
+                e.accepted.clear();
+                e.jobs.clear();
+            }),
+            ("was closed with 4401", |e| {
+                e.diaries[0].closes.insert(4401, 1);
+            }),
             ("run twice", |e| e.diaries.push(diary("c", vec![began(1), Wrote::Died]))),
             ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
             ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),

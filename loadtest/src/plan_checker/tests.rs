@@ -319,6 +319,28 @@ fn a_stage_that_begins_when_it_must_not_is_found() {
             e.plans[0].events[begins].after = Some("SUCCEEDED".to_owned());
         }),
         ("it is Task", |e| e.plans[0].tasks[0].0.run = 3),
+        ("its status is RUNNING, not that before", |e| {
+            let ends = at(e, "status 1 - RUNNING INTERRUPTED");
+            e.plans[0].events[ends].before = Some("PENDING".to_owned());
+        }),
+        ("its stages are", |e| {
+            remove(e, "stage 2 2 RUNNING SUCCEEDED");
+            remove(e, "checkpoint 2 - - -");
+        }),
+        ("it has no such stage", |e| {
+            let begins = at(e, "stage 2 2 PENDING RUNNING");
+            e.plans[0].events[begins].stage = Some(3);
+        }),
+        ("the stage is PENDING, not that before", |e| {
+            let begins = at(e, "stage 2 2 PENDING RUNNING");
+            e.plans[0].events[begins].before = Some("UNKNOWN".to_owned());
+        }),
+        ("stage 1 is not UNKNOWN", |e| {
+            let resolved = at(e, "resolved 1 - - -");
+            let decision =
+                Decision::Resolve { number: 1, stage: 1, outcome: Outcome::NotDone, context: None };
+            e.plans[0].events[resolved].reason = Some(decision.reason());
+        }),
         ("nobody knows this kind", |e| {
             insert(e, "stage 2 2 PENDING RUNNING", event("restarted 2 - - -", None));
         }),
@@ -370,6 +392,10 @@ fn a_node_that_ran_something_else_is_found() {
         ("the last checkpoint before it left", |e| last_stage(e).context = json!({ "n": 0 })),
         ("it was made for", |e| last_stage(e).config = json!(null)),
         ("the tokens of its runs do not grow", |e| last_stage(e).tenant_token = 11),
+        ("a run has two tokens", |e| {
+            let Wrote::Began { stage: Some(stage), .. } = &mut e.diaries[1].lines[1].wrote else { panic!() };
+            stage.tenant_token = 12;
+        }),
         ("nowhere to be found", |e| drop(e.jobs.remove("b"))),
         ("is not finished", |e| e.jobs.get_mut("b").unwrap()["state"] = json!("RUNNING")),
         ("was dispatched after it had become UNKNOWN", |e| {
