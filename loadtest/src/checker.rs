@@ -49,7 +49,7 @@ pub struct Tables {
 /// A promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// No nonce is under two live holds.
+    /// No nonce is under two live holds, and no hold is given to two callers.
     OneLiveHold,
     /// A consumed nonce is never granted again.
     ConsumedStays,

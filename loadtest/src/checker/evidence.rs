@@ -28,9 +28,15 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// It may have been carried out without anybody knowing.
-    pub fn leaves_doubt(&self) -> bool {
-        self.grants().is_none() && self.records.iter().any(|record| record.answer.leaves_doubt())
+    /// How many nonces it may have been granted without anybody knowing their holds. One that is called stale at first was
+    /// carried out.
+    pub fn unheard(&self) -> u64 {
+        let may_be_done = |answer: &Answer| {
+            answer.leaves_doubt() || matches!(answer, Answer::Refused { code, .. } if code == "stale_hold")
+        };
+        let is_in_doubt =
+            self.grants().is_none() && self.records.iter().any(|record| may_be_done(&record.answer));
+        if is_in_doubt { self.count } else { 0 }
     }
 }
 

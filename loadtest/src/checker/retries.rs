@@ -1,4 +1,6 @@
-//! Attempts of one grant under one key: one answer, until its holds moved on.
+//! Attempts of one grant under one key: one answer, until its holds moved on. And what one grant gives, no other does.
+
+use std::collections::HashMap;
 
 use super::evidence::{Attempts, Evidence};
 use super::{Rule, SLACK_US, Violation, accuse};
@@ -9,6 +11,32 @@ pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
         same_answer(grant, found);
         stale_is_true(evidence, grant, found);
         dead_is_stale(evidence, grant, found);
+    }
+    given_once(evidence, found);
+}
+
+/// Each hold is of one nonce, and of one grant: of two callers that have it both may send.
+fn given_once(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
+    let mut given: HashMap<&str, (&str, u64, usize)> = HashMap::new();
+    for (which, grant) in evidence.attempts.iter().enumerate() {
+        for record in &grant.records {
+            let Answer::Granted { grants, .. } = &record.answer else { continue };
+            for one in grants {
+                let now = (grant.signer, one.nonce, which);
+                let first = *given.entry(one.hold.as_str()).or_insert(now);
+                if first != now {
+                    let (signer, nonce, other) = first;
+                    accuse(
+                        found,
+                        Rule::OneLiveHold,
+                        format!(
+                            "hold {} of {signer} nonce {nonce}, given to {:?}, is given to {:?} as well, of nonce {}",
+                            one.hold, evidence.attempts[other].records[0].asked, record.asked, one.nonce
+                        ),
+                    );
+                }
+            }
+        }
     }
 }
 

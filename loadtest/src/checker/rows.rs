@@ -1,6 +1,6 @@
 //! The tables against the history: no gap, nothing lost, nothing from nowhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::evidence::{Evidence, Hold};
 use super::{NonceRow, READ_MARGIN_US, Rule, Tables, Violation, accuse};
@@ -10,9 +10,11 @@ type Rows<'t> = BTreeMap<(&'t str, u64), &'t NonceRow>;
 
 pub(super) fn check(evidence: &Evidence<'_>, tables: &Tables, found: &mut Vec<Violation>) {
     let rows = gaps(tables, found);
-    // Signers for which a grant may have been carried out without anybody knowing its holds.
-    let doubtful: BTreeSet<&str> =
-        evidence.attempts.iter().filter(|grant| grant.leaves_doubt()).map(|grant| grant.signer).collect();
+    // By signer, how many nonces may have been granted without anybody knowing their holds.
+    let mut unheard: BTreeMap<&str, u64> = BTreeMap::new();
+    for grant in evidence.attempts.iter().filter(|grant| grant.unheard() > 0) {
+        *unheard.entry(grant.signer).or_default() += grant.unheard();
+    }
     for hold in evidence.holds.values() {
         let Some(row) = rows.get(&(hold.signer, hold.nonce)) else {
             accuse(found, Rule::AnsweredIsDurable, format!("{} has no row", hold.name()));
@@ -22,13 +24,26 @@ pub(super) fn check(evidence: &Evidence<'_>, tables: &Tables, found: &mut Vec<Vi
         if row.hold == hold.id {
             settled(hold, row, found);
         } else {
-            overtaken(evidence, hold, row, &doubtful, found);
+            overtaken(evidence, hold, row, &unheard, found);
         }
     }
+    let mut left = unheard.clone();
     for row in rows.values() {
-        let known = evidence.holds.contains_key(&(row.signer.as_str(), row.nonce, row.hold.as_str()));
-        if !known && !doubtful.contains(row.signer.as_str()) {
-            accuse(found, Rule::NothingFromNowhere, format!("nobody was granted {row:?}"));
+        if evidence.holds.contains_key(&(row.signer.as_str(), row.nonce, row.hold.as_str())) {
+            continue;
+        }
+        match left.get_mut(row.signer.as_str()) {
+            Some(left) if *left > 0 => *left -= 1,
+            _ => {
+                let most = unheard.get(row.signer.as_str()).copied().unwrap_or_default();
+                accuse(
+                    found,
+                    Rule::NothingFromNowhere,
+                    format!(
+                        "nobody was granted {row:?}; {most} of the signer's may be unheard of, and no more"
+                    ),
+                );
+            }
         }
     }
 }
@@ -125,7 +140,7 @@ fn overtaken(
     evidence: &Evidence<'_>,
     hold: &Hold<'_>,
     row: &NonceRow,
-    doubtful: &BTreeSet<&str>,
+    unheard: &BTreeMap<&str, u64>,
     found: &mut Vec<Violation>,
 ) {
     if hold.first_done(Outcome::Consumed).is_some() {
@@ -150,7 +165,7 @@ fn overtaken(
                 format!("{} is lost; the row has the older {}", hold.name(), last.name()),
             );
         }
-        None if !doubtful.contains(hold.signer) => {
+        None if !unheard.contains_key(hold.signer) => {
             accuse(found, Rule::AnsweredIsDurable, format!("{} is lost; the row has {row:?}", hold.name()));
         }
         _ => {}

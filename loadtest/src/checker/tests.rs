@@ -155,6 +155,24 @@ fn a_hold_that_is_granted_again_before_it_can_have_run_out_is_found() {
 }
 
 #[test]
+fn a_hold_that_two_callers_are_given_is_found() {
+    for key in [None, Some("k3")] {
+        convicts(Rule::OneLiveHold, |run| {
+            run.records.push(record(ask(1, 60_000, key), granted(3, &[(4, "g")], 57_900), 2_320, 2_330));
+        });
+    }
+}
+
+#[test]
+fn a_hold_of_two_nonces_is_found() {
+    convicts(Rule::OneLiveHold, |run| {
+        run.records.push(record(ask(1, 60_000, None), granted(3, &[(5, "g")], 60_000), 2_320, 2_330));
+        run.tables.rows.push(row(5, "HELD", "g", None));
+        run.tables.next_nonce.insert(S.to_owned(), 6);
+    });
+}
+
+#[test]
 fn a_consumed_nonce_that_is_granted_again_is_found() {
     convicts(Rule::ConsumedStays, |run| {
         run.records.push(record(ask(1, 60_000, None), granted(2, &[(0, "z")], 60_000), 300, 310));
@@ -261,6 +279,30 @@ fn a_row_that_nobody_asked_for_is_found() {
     convicts(Rule::NothingFromNowhere, |run| {
         // Without the two attempts that nobody heard of, the row of nonce 3 has no author.
         run.records.retain(|record| !record.answer.leaves_doubt());
+    });
+}
+
+/// A grant under a key is called stale at first: this was carried out unheard, as nonce 5, and its hold ran out.
+fn stale_at_first(run: &mut Run) {
+    run.records.push(record(ask(1, 100, Some("k3")), refused(409, "stale_hold"), 2_500, 2_700));
+    run.tables.rows.push(row(5, "RELEASED", "h", None));
+    run.tables.next_nonce.insert(S.to_owned(), 6);
+}
+
+#[test]
+fn more_rows_than_were_asked_for_unheard_are_found() {
+    let mut run = lawful();
+    stale_at_first(&mut run);
+    assert_eq!(run.verify(), []);
+    // One nonce of the signer is unheard of already, and one request for one nonce had no answer.
+    convicts(Rule::NothingFromNowhere, |run| {
+        stale_at_first(run);
+        run.records.pop();
+    });
+    convicts(Rule::NothingFromNowhere, |run| {
+        stale_at_first(run);
+        run.tables.rows.push(row(6, "RELEASED", "i", None));
+        run.tables.next_nonce.insert(S.to_owned(), 7);
     });
 }
 
