@@ -32,6 +32,9 @@ pub const OWNER_KNOWS_ALL: &str = "the owner's view of the table is whole";
 pub const RENEWAL_NEVER_WAITS: &str = "a renewal never waits for a fenced write";
 /// A released lease is live again only after an acquire; otherwise nobody would serve it and nobody could take it.
 pub const RELEASED_STAYS_RELEASED: &str = "a released lease is not revived";
+/// Not even a renewal that was on its way revives one; this is about those that are sent when the actor is gone.
+pub const NOBODY_RENEWS_WHAT_WAS_RELEASED: &str =
+    "no released lease is revived by a renewal sent for no actor";
 
 /// An owner acts on a lease that another one holds by now.
 pub const PAUSED_OWNER_WAKES: &str = "a paused owner believes in a lease that another took";
@@ -77,6 +80,9 @@ pub fn all() -> Vec<Property<LeaseModel>> {
                 && state.instances.iter().any(|one| one.renewal.is_some()))
         }),
         Property::always(RELEASED_STAYS_RELEASED, |_, state: &State| !state.seen.release_undone),
+        Property::always(NOBODY_RENEWS_WHAT_WAS_RELEASED, |_, state: &State| {
+            !state.seen.release_undone_for_nobody
+        }),
         Property::sometimes(PAUSED_OWNER_WAKES, paused_owner_wakes),
         Property::sometimes(STALE_OWNER_IS_FENCED, |_, state: &State| {
             some_write(state, |write| {

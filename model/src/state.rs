@@ -161,7 +161,7 @@ pub struct Knowledge {
     pub phase: Phase,
     /// The write whose outcome it did not hear, until a load tells.
     pub unheard: Option<Hold>,
-    /// A renewal under way, and the token that it was sent for.
+    /// A renewal under way, and the token that it was sent for; 0 where no actor has one.
     pub renewal: Option<Token>,
 }
 
@@ -239,6 +239,8 @@ pub struct Seen {
     pub stale_commit: bool,
     /// A renewal made a released lease live.
     pub release_undone: bool,
+    /// The same, and no actor lived for which it was sent.
+    pub release_undone_for_nobody: bool,
 }
 
 /// Everything at one moment.
@@ -266,7 +268,12 @@ impl State {
             writes: Vec::new(),
             instances: vec![cold; usize::from(instances)],
             spent: Spent::default(),
-            seen: Seen { newest_load: Token(0), stale_commit: false, release_undone: false },
+            seen: Seen {
+                newest_load: Token(0),
+                stale_commit: false,
+                release_undone: false,
+                release_undone_for_nobody: false,
+            },
         }
     }
 

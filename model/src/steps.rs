@@ -411,7 +411,9 @@ fn land_renewal(model: &LeaseModel, state: &mut State, instance: Instance) {
         return;
     };
     if state.renewal_matches(&model.protocol, instance, token) {
-        state.seen.release_undone |= state.lease.standing == Standing::Released;
+        let is_undone = state.lease.standing == Standing::Released;
+        state.seen.release_undone |= is_undone;
+        state.seen.release_undone_for_nobody |= is_undone && token == Token(0);
         state.lease.standing = Standing::Live;
         return;
     }

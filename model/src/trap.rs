@@ -110,7 +110,10 @@ impl Trap {
                 &[properties::ANSWERED_IS_IN_THE_LEDGER, properties::NO_GAP, properties::OWNER_KNOWS_ALL]
             }
             Self::FollowerDoesNotWait => &[properties::REFUSED_IS_NOT_IN_THE_LEDGER, properties::NO_GAP],
-            Self::RenewalByOwner | Self::ReleaseKeepsOwner => &[properties::RELEASED_STAYS_RELEASED],
+            Self::RenewalByOwner => {
+                &[properties::RELEASED_STAYS_RELEASED, properties::NOBODY_RENEWS_WHAT_WAS_RELEASED]
+            }
+            Self::ReleaseKeepsOwner => &[properties::RELEASED_STAYS_RELEASED],
             Self::LoadInAcquireStatement | Self::NewIdentityRemembers => &[
                 properties::NEVER_ANSWERED_TWICE,
                 properties::NEVER_GRANTED_TWICE,

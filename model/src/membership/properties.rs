@@ -13,6 +13,8 @@ pub const NO_THEFT_FROM_THE_LIVING: &str = "nobody who did what was due is taken
 /// an acquire that was sent before the stall and is carried out after it, which is not in this model.
 pub const WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING: &str =
     "nobody who was cut off takes what ran out of those who did what was due";
+/// A lease that does not move is left until it has run out: its owner may be one who stood still, and goes on until then.
+pub const NO_LEASE_IS_TAKEN_BEFORE_ITS_END: &str = "no live lease is taken that nobody saw run out";
 /// By its own clock an instance stops before anybody else can think that it should.
 pub const WHO_WRITES_IS_ALIVE: &str = "whoever writes has a live lease of its own";
 /// An instance whose keys were taken does not go on under its old id.
@@ -40,6 +42,9 @@ pub fn all() -> Vec<Property<MembershipModel>> {
         Property::always(NO_THEFT_FROM_THE_LIVING, |_, state: &State| !state.seen.theft_from_the_living),
         Property::always(WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING, |_, state: &State| {
             !state.seen.lapsed_taken_from_the_living
+        }),
+        Property::always(NO_LEASE_IS_TAKEN_BEFORE_ITS_END, |_, state: &State| {
+            !state.seen.taken_before_its_end
         }),
         Property::always(WHO_WRITES_IS_ALIVE, |model: &MembershipModel, state: &State| {
             state.members.iter().all(|me| me.lives() || !me.writes(&model.rules))

@@ -170,6 +170,8 @@ pub struct Seen {
     pub theft_from_the_living: bool,
     /// The same, of a key that had run out, and by one that had been cut off itself.
     pub lapsed_taken_from_the_living: bool,
+    /// A lease was taken that was live, and that the thief had not seen run out.
+    pub taken_before_its_end: bool,
     /// A stall outlasted everybody's lease.
     pub everybody_ran_out: bool,
     /// Somebody came back under a new id.

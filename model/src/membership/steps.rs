@@ -131,7 +131,9 @@ pub(super) fn after(model: &MembershipModel, state: &State, step: Step) -> State
             let me = member(&mut next, place);
             (me.statement, me.due_in) = (Statement::None, ticks);
         }
-        Step::TakeLife(_, victim) => {
+        Step::TakeLife(thief, victim) => {
+            let has_seen_its_end = state.member(thief).views[usize::from(victim.0)].ended;
+            next.seen.taken_before_its_end |= state.member(victim).lives() && !has_seen_its_end;
             let them = member(&mut next, victim);
             them.life_taken = true;
             let theft = !them.excused;

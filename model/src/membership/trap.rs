@@ -21,7 +21,7 @@ pub enum Trap {
     TakesWhatRanOut,
     /// The takeover's statement goes by what the thief remembers.
     StatementTrustsMemory,
-    /// A lease need not have run out.
+    /// A lease need not have run out, neither when the thief looks nor for the takeover's statement.
     TakesBeforeTheEnd,
     /// The keys are taken and the `instance:` lease is left.
     KeysWithoutLife,
@@ -86,7 +86,7 @@ impl Trap {
             | Self::StatementTrustsMemory => &[properties::NO_THEFT_FROM_THE_LIVING],
             Self::TakesWhatRanOut => &[properties::WHAT_RAN_OUT_IS_LEFT_TO_THE_LIVING],
             Self::TakesBeforeTheEnd => {
-                &[properties::NO_THEFT_FROM_THE_LIVING, properties::WHO_WRITES_IS_ALIVE]
+                &[properties::NO_LEASE_IS_TAKEN_BEFORE_ITS_END, properties::WHO_WRITES_IS_ALIVE]
             }
             Self::KeysWithoutLife => &[properties::THE_ROBBED_DO_NOT_GO_ON],
             Self::ClockFromAnswer | Self::NoOwnClock => &[properties::WHO_WRITES_IS_ALIVE],

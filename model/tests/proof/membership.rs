@@ -5,7 +5,7 @@ use model::membership::{Bounds, MembershipModel, Rules, Trap};
 /// Two instances, and one of every accident, stalls twice.
 const TWO: Bounds = Bounds { instances: 2, stalls: 2, pauses: 1, crashes: 1 };
 
-/// Three instances, and one of every accident, stalls twice.
+/// Three instances and a ledger that stalls once.
 const THREE: Bounds = Bounds { instances: 3, stalls: 1, pauses: 0, crashes: 0 };
 
 /// Two instances and a ledger that stalls twice.
@@ -84,7 +84,7 @@ fn a_takeover_by_memory_alone_steals_from_who_came_back() {
 
 #[test]
 fn a_lease_taken_before_its_end_is_taken_from_one_who_writes() {
-    is_caught(Trap::TakesBeforeTheEnd, STALLS);
+    is_caught(Trap::TakesBeforeTheEnd, PAUSES);
 }
 
 #[test]
