@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use domain::limits::{ID_NUMBER_MAX, SEQUENCE_GRANT_MAX};
+use domain::limits::{ID_NUMBER_MAX, SEGMENT_TAGS_MAX, SEQUENCE_GRANT_MAX, SEQUENCES_MAX};
 use domain::{InstanceId, Resource, SegmentTag, SequenceName, WorkerNumber};
 use ledger::{
     Acquisition, Marked, Put, RangeTaken, SegmentChange, SequenceChange, SequenceGrant, WorkerClaim,
@@ -207,6 +207,40 @@ pub async fn tags_are_listed_by_name_and_cursor(b: Bench) {
     assert_eq!(listed(None, 2).await, ["a", "b"]);
     assert_eq!(listed(Some("b"), 2).await, ["c"]);
     assert_eq!(b.ledger.segment(&tag("d")).await.unwrap(), None);
+}
+
+/// So many more rows of a table, each like the one that is called `first`.
+async fn copies(b: &Bench, times: usize, table: &str, key: &str, others: &str) {
+    let others = format!("start, next, {others}, created_at, updated_at");
+    b.by_hand(format!(
+        "INSERT INTO {table} ({key}, {others})
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {times})
+         SELECT 'copy-' || i, {others} FROM n, {table} WHERE {key} = 'first'"
+    ))
+    .await;
+}
+
+pub async fn there_are_no_more_tags_than_there_may_be(b: Bench) {
+    let put =
+        async |name: &str| b.ledger.put_segment(&tag(name), &SegmentChange::default(), &by()).await.unwrap();
+    put("first").await;
+    copies(&b, SEGMENT_TAGS_MAX - 2, "id_segment", "tag", "step, description").await;
+    assert!(matches!(put("last").await, Put::Done(_)));
+    assert!(matches!(put("more").await, Put::Full));
+    assert!(matches!(put("first").await, Put::Done(_)), "one that is there may be changed");
+    assert_eq!(b.ledger.segment(&tag("more")).await.unwrap(), None);
+}
+
+pub async fn there_are_no_more_sequences_than_there_may_be(b: Bench) {
+    let put = async |name: &str| {
+        b.ledger.put_sequence(&sequence(name), &SequenceChange::default(), &by()).await.unwrap()
+    };
+    put("first").await;
+    copies(&b, SEQUENCES_MAX - 2, "id_sequence", "sequence", "increment").await;
+    assert!(matches!(put("last").await, Put::Done(_)));
+    assert!(matches!(put("more").await, Put::Full));
+    assert!(matches!(put("first").await, Put::Done(_)), "one that is there may be changed");
+    assert_eq!(b.ledger.sequence(&sequence("more")).await.unwrap(), None);
 }
 
 async fn granted(b: &Bench, name: &str, count: u64) -> SequenceGrant {

@@ -301,8 +301,10 @@ on_every_ledger! {
         a_tag_ends_at_the_last_number_and_never_wraps,
         the_start_of_a_tag_only_rises,
         tags_are_listed_by_name_and_cursor,
+        there_are_no_more_tags_than_there_may_be,
         a_sequence_rises_by_its_increment,
         a_sequence_ends_at_the_last_number_and_never_wraps,
+        there_are_no_more_sequences_than_there_may_be,
         many_grants_of_many_sequences_share_trains_and_nothing_else;
     settings:
         the_first_to_decide_the_mode_decides,
