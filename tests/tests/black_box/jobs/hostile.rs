@@ -76,13 +76,14 @@ async fn a_node_that_lists_anothers_attempt_and_then_no_more_revokes_nothing() {
     let id = rig.submit(0, hold("right")).await;
     node.runs.begun(&id, 1).await;
     let attempt = json!({"job": id, "attempt": 1});
-    for again in [false, true] {
+    for leaves in [true, false] {
         let mut liar = Hand::greeted(&rig, 0, "m", json!([attempt])).await;
         let progress = json!({"type": "progress", "job": id, "attempt": 1, "percent": 66});
         liar.say(progress).await;
-        if again {
-            // What it says of its socket's end revokes nothing either.
+        if leaves {
+            // The end of its socket revokes nothing either, once the time is over in which a node may come back.
             drop(liar);
+            until("it is gone", async || rig.ask(0, "GET", "/v1/nodes/m", None).await.status == 404).await;
         } else {
             liar.say(heartbeat(json!([]))).await;
             liar.hear("heartbeat_ok").await;
