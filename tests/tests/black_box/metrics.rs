@@ -330,6 +330,46 @@ fn the_alert_about_forwards_knows_every_way_not_to_reach_an_owner() {
     assert_eq!(results, BTreeSet::from(["unreachable", "lost", "mistaken"]));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_under_a_lease_that_another_has_is_counted_and_logged_by_its_writer() {
+    // No renewal tells the owners before they write.
+    let rig = Rig::shaped(1, false, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", "300000")).await;
+    let (database, me) = (rig.database.as_ref().unwrap(), rig.instance(0).await.ready().instance.clone());
+    let session = rig.post(0, "/v1/sessions", Some(&json!({})), 201).await["id"].clone();
+    // No node is there, so that all of it waits, and has an owner.
+    let job = with(echo(1), json!({ "session": session }));
+    rig.submit(0, job.clone()).await;
+    let task = json!({"tenant": "t", "stages": [{"name": "only", "payload": 1}]});
+    let plan = rig.post(0, "/v1/plans", Some(&json!({"start": true, "tasks": [task]})), 201).await;
+    let plan = plan["id"].as_str().unwrap();
+    rig.post(0, "/v1/signers/s/nonces", Some(&json!({})), 201).await;
+    for (resource, operation, path, body) in [
+        ("signer:s".to_owned(), "grant", "/v1/signers/s/nonces".to_owned(), json!({})),
+        (format!("session:{}", session.as_str().unwrap()), "jobs", "/v1/jobs".to_owned(), job),
+        (format!("plan:{plan}"), "plan", format!("/v1/plans/{plan}/pause"), json!({"reason": "why"})),
+    ] {
+        let lease = format!("/v1/leases/{resource}");
+        until("it has an owner", async || rig.ask(0, "GET", &lease, None).await.body["owner"] == me.as_str())
+            .await;
+        let taken = format!(
+            "update lease set owner = 'thief', fencing_token = fencing_token + 1 where resource = '{resource}' \
+             returning fencing_token - 1"
+        );
+        let token = database.query(&taken).unwrap()[0][0].clone();
+        let reply = rig.ask(0, "POST", &path, Some(&body)).await;
+        eprintln!("{resource}: {} {}", reply.status, reply.text);
+        let series = format!("fencepost_fence_reject_total{{op=\"{operation}\"}}");
+        until("it is counted", async || rig.series(0, &series).await > 0.0).await;
+        let log = rig.instance(0).await.whole_log();
+        let fenced = log.lines().filter(|line| line.contains("a stale owner was fenced"));
+        let mut fenced = fenced.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let line = fenced.find(|line| line["resource"] == resource.as_str());
+        let line = line.unwrap_or_else(|| panic!("{resource}: {log}"));
+        let told = ["operation", "token", "instance"].map(|field| line[field].as_str().map(str::to_owned));
+        assert_eq!(told, [operation.to_owned(), token, me.clone()].map(Some), "{line}");
+    }
+}
+
 #[test]
 fn a_renamed_metric_or_label_is_found() {
     let text = "# HELP a_total x\n# TYPE a_total counter\na_total{kind=\"x\"} 1\n# HELP fencepost_b_seconds x\n\
