@@ -255,7 +255,7 @@ async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_res
         assert_eq!(value(&series).await, 0.0, "{series} is there from the start");
     }
     let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
-    rig.post(0, "/v1/signers/s/nonces", Some(&json!({})), 201).await;
+    rig.post(0, "/v1/signers/s/nonces", Some(&json!({"hold_ms": 3_600_000})), 201).await;
     assert_eq!(value(&queue("signer")).await, 1.0);
     // A job that takes its time, in the lane of the instance.
     rig.submit(0, echo(1)).await;
@@ -306,6 +306,17 @@ async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_res
     for kind in ["signer", "lane", "session", "plan"] {
         let series = format!("fencepost_actor_queue_depth{{kind=\"{kind}\"}}");
         until("nothing waits", async || value(&series).await == 0.0).await;
+    }
+    for (series, least) in [
+        ("fencepost_nonce_grants_total", 1.0),
+        ("fencepost_nonces{state=\"HELD\"}", 1.0),
+        ("fencepost_jobs_total{state=\"CREATED\",outcome=\"\"}", 3.0),
+        ("fencepost_jobs_total{state=\"DISPATCHED\",outcome=\"\"}", 4.0),
+        ("fencepost_jobs_total{state=\"FINISHED\",outcome=\"succeeded\"}", 3.0),
+        ("fencepost_registry_nodes", 1.0),
+        ("fencepost_node_heartbeat_seconds_count", 1.0),
+    ] {
+        until(series, async || value(series).await >= least).await;
     }
 }
 
