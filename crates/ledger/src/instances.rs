@@ -97,8 +97,8 @@ pub trait Instances: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>>;
 
-    /// Forgets incarnations whose `instance:` lease ended more than `age_ms` ago, `limit` at most, the
-    /// lease row included: such an id never comes back. Answers how many.
+    /// Forgets incarnations whose `instance:` lease ended or ran out more than `age_ms` ago, `limit` at most, the
+    /// lease row included: such an id never comes back. One that was only away finds that its lease is lost. Answers how many.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -16,6 +16,7 @@ const LIST: Statement = statement!("instance_list");
 const PEERS: Statement = statement!("instance_peers");
 const LEASE_COUNTS: Statement = statement!("lease_counts");
 const URL: Statement = statement!(both "instance_url");
+const END: Statement = statement!("instance_end");
 const PURGE: Statement = statement!("instance_purge");
 const PURGE_LEASES: Statement = statement!("lease_purge");
 
@@ -73,9 +74,10 @@ impl Instances for Store {
     }
 
     async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        // First the incarnations, then their leases. A crash in between leaves leases, which the next purge finds by
-        // themselves.
+        // First they lose the leases that they still have, so that none goes on that was only away; then the incarnations go, and
+        // then their leases. What a crash in between leaves, the next purge finds by itself.
         let purge = |statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
+        self.touch(Way::Writes, purge(&END)).await?;
         self.touch(Way::Writes, purge(&PURGE)).await?;
         self.touch(Way::Writes, purge(&PURGE_LEASES)).await
     }

@@ -1,9 +1,10 @@
 //! Instances: written down at their start, alive as long as their lease.
 
 use domain::{InstanceId, Resource, Token};
-use ledger::{Acquisition, NewInstance};
+use ledger::{Acquisition, Lane, NewInstance, Renewal, Renewed};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
+use crate::shop::{instance_lane, job, of_lane, plain, submit};
 
 pub async fn joins(b: &Bench, id: &InstanceId, lease_ms: u64) {
     let about = NewInstance {
@@ -133,4 +134,24 @@ pub async fn ended_instances_are_forgotten_after_their_time(b: Bench) {
     assert_eq!(b.ledger.lease(&Resource::instance(&gone)).await.unwrap(), None);
     assert_eq!(b.ledger.instance_url(&gone).await.unwrap(), None);
     assert_eq!(b.ledger.live_instances().await.unwrap()[0].about.id, a, "the living stay");
+}
+
+pub async fn an_incarnation_that_was_forgotten_does_not_go_on(b: Bench) {
+    let away = owner("away-1");
+    let life = Resource::instance(&away);
+    joins(&b, &away, 1).await;
+    // Its job keeps the lease, whose token must not start over.
+    let lane = Lane { id: instance_lane(&away), owner: away.clone(), token: Token::FIRST };
+    b.does(of_lane(&lane, [submit(plain(job(0)))])).await;
+    eventually("it is forgotten", async || {
+        b.ledger.purge_instances(1, 10).await.unwrap();
+        b.ledger.instance_url(&away).await.unwrap().is_none()
+    })
+    .await;
+    let renewal = Renewal { resource: life.clone(), token: Token::FIRST, lease_ms: LONG_MS };
+    assert_eq!(b.ledger.renew(&away, renewal).await.unwrap(), Renewed::Lost);
+    let over = b.ledger.acquire(&life, &away, LONG_MS).await.unwrap();
+    assert_eq!(over, Acquisition::Held { owner: away, expires_in_ms: 0 });
+    let heir = b.lane(lane.id, &owner("heir-1")).await;
+    assert_eq!(heir.token, Token::new(2), "its jobs are found by others");
 }

@@ -281,6 +281,7 @@ on_every_ledger! {
         an_instance_that_was_found_dead_never_gets_its_lease_back,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time,
+        an_incarnation_that_was_forgotten_does_not_go_on,
         peers_are_seen_living_dying_and_taken,
         a_peer_from_before_the_clock_went_back_is_old;
     transfers:

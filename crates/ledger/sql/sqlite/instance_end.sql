@@ -1,0 +1,13 @@
+-- Ends the leases of incarnations that ran out long ago and that nobody has taken since. One that was only away, as while its machine
+-- slept, finds its lease lost then, and does not go on without the row that instance_purge deletes.
+-- ?1 age in ms, ?2 limit
+UPDATE lease
+SET owner = NULL
+WHERE resource IN (
+    SELECT l.resource
+    FROM instance i
+    JOIN lease l ON l.resource = 'instance:' || i.instance_id AND l.owner = i.instance_id
+    WHERE l.expires_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+    ORDER BY l.resource
+    LIMIT ?2
+)
