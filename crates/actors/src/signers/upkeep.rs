@@ -180,7 +180,11 @@ async fn forget(
         ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, limit).await
     })
     .await?;
-    ledger.purge_instances(old_ms(signers, settings.keep_instances).await?, PURGED_INSTANCES_MAX).await?;
+    // After an outage of the ledger the leases of the living have run out as well, and they renew them first.
+    if signers.inner.failure_detector.may_take() {
+        let age_ms = old_ms(signers, settings.keep_instances).await?;
+        ledger.purge_instances(age_ms, PURGED_INSTANCES_MAX).await?;
+    }
     Ok(())
 }
 

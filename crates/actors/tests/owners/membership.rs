@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
-use actors::signers::{GrantRequest, Limits, Refusal, Signers};
+use actors::signers::{GrantRequest, Limits, Refusal, Signers, Upkeep};
 use cluster::{ClusterView, Identity, JoinOptions, Membership, Process};
 use domain::{InstanceId, Mode, Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Handle, Lease, RECOVERED_TOKENS, Renewal, Renewed};
 
 use crate::flaky::Plan;
 use crate::flaky_ledger::FlakyLedger;
+use crate::upkeep;
 
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -294,4 +295,22 @@ async fn a_signers_lease_of_another_that_ran_out_is_left_alone_when_the_database
     let lease = contended.lease().await;
     assert_eq!((lease.owner, lease.token), (left.owner, left.token));
     contended.signers.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_incarnation_is_purged_for_one_lease_after_joining() {
+    for (own, are_purged) in [(Duration::from_secs(3_600), false), (Duration::from_secs(1), true)] {
+        let contended = Contended::open(own, 60_000, Duration::from_secs(1)).await;
+        let purges = &contended.joined.plan.purges;
+        let count = |kind: &str| purges.steps().iter().filter(|(what, _)| *what == kind).count();
+        let upkeep = Upkeep::start(contended.signers.clone(), upkeep::settings());
+        // Entries of the audit are purged before incarnations.
+        until("entries of the audit are purged twice", async || count("audits") >= 2).await;
+        if are_purged {
+            until("incarnations are purged", async || count("instances") > 0).await;
+        }
+        assert_eq!(count("instances") > 0, are_purged);
+        upkeep.stop().await;
+        contended.signers.stop().await;
+    }
 }

@@ -25,7 +25,8 @@ async fn keys_audits_and_ended_incarnations_are_purged_each_at_its_own_age() {
     upkeep.stop().await;
 }
 
-fn settings() -> UpkeepSettings {
+/// Purges come often, and each kind at its own age.
+pub fn settings() -> UpkeepSettings {
     UpkeepSettings {
         sweep_every: MINUTE,
         look_signers: 1_000,
