@@ -1,6 +1,8 @@
 //! One WebSocket to an instance: opening it, sending and receiving texts. It does not know what the texts
 //! mean.
 
+mod line;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +18,9 @@ use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_
 use tokio_tungstenite::tungstenite::http::{self, Response};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Bytes, Message as Packet, Utf8Bytes};
-use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
+use tokio_tungstenite::{
+    Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config, connect_async_tls_with_config,
+};
 use wire::limits::MESSAGE_BYTES_MAX;
 use wire::worker::{SUBPROTOCOL, close};
 use wire::{Code, Problem};
@@ -84,7 +88,10 @@ impl Dialer {
             .max_message_size(Some(MESSAGE_BYTES_MAX))
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let connector = Connector::Rustls(Arc::clone(&self.tls));
-        let opening = connect_async_tls_with_config(request, Some(config), true, Some(connector));
+        let opening = async {
+            let stream = line::connect(base).await?;
+            client_async_tls_with_config(request, stream, Some(config), Some(connector)).await
+        };
         match tokio::time::timeout(CONNECT_TIMEOUT, opening).await {
             Ok(Ok((socket, _))) => Ok(Socket { socket, is_ping_due: false, is_unflushed: false, url }),
             Ok(Err(tungstenite::Error::Http(answer))) => Err(refused(url, &answer)),
