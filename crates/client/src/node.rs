@@ -22,10 +22,10 @@
 //! **What it promises.** At most `capacity` handlers run at once. An attempt runs once, even if it is
 //! dispatched again. Its result is kept, and sent again on every new connection, until the scheduler says
 //! that it is durable or stale; until then the attempt takes one of the node's slots. If a connection is cut,
-//! or nothing is received on it for three heartbeats, the worker connects to another of the URLs after a
-//! jittered pause, to any by chance if it was welcome before; handlers are not affected. The handler of a cancelled attempt is stopped, and nothing of
-//! it is reported. A panic of a handler is caught, where panics unwind: it is a failure after which another attempt may
-//! succeed, with the text of the panic, and the worker goes on.
+//! or for three heartbeats nothing is received on it and nothing that waits can be sent, the worker connects to another
+//! of the URLs after a jittered pause, to any by chance if it was welcome before; handlers are not affected. The handler of a
+//! cancelled attempt is stopped, and nothing of it is reported. A panic of a handler is caught, where panics unwind: it is
+//! a failure after which another attempt may succeed, with the text of the panic, and the worker goes on.
 //!
 //! What lives here: `protocol` decides what a frame means, `connection` is one socket, `job` is what a
 //! handler gets, and `worker_loop` ties them together. What must never: a decision about the protocol outside

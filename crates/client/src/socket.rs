@@ -12,7 +12,6 @@ use futures_util::{SinkExt, StreamExt};
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 use rustls::ClientConfig;
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, USER_AGENT};
 use tokio_tungstenite::tungstenite::http::{self, Response};
@@ -28,6 +27,7 @@ use wire::{Code, Problem};
 use crate::base_url::{reason, secured, shown, target};
 use crate::error::{is_no_http, is_of_tls_server, root_cause};
 use crate::{Error, Result, TlsOptions, tls};
+use line::Line;
 
 /// How long opening a connection may take, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) enum Received {
 
 /// An open connection.
 pub(crate) struct Socket {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    socket: WebSocketStream<MaybeTlsStream<Line>>,
     is_ping_due: bool,
     is_unflushed: bool,
     url: String,
@@ -89,8 +89,8 @@ impl Dialer {
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let connector = Connector::Rustls(Arc::clone(&self.tls));
         let opening = async {
-            let stream = line::connect(base).await?;
-            client_async_tls_with_config(request, stream, Some(config), Some(connector)).await
+            let line = Line::to(base).await?;
+            client_async_tls_with_config(request, line, Some(config), Some(connector)).await
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, opening).await {
             Ok(Ok((socket, _))) => Ok(Socket { socket, is_ping_due: false, is_unflushed: false, url }),
@@ -178,7 +178,10 @@ impl Socket {
             }
             self.socket.poll_next_unpin(context)
         });
-        match packet.await {
+        let packet = packet.await;
+        // What has come before is the packet.
+        self.line().take_moved();
+        match packet {
             Some(Ok(Packet::Text(text))) => Ok(Received::Text(text)),
             Some(Ok(Packet::Binary(_))) => Ok(Received::Binary),
             Some(Ok(Packet::Ping(_) | Packet::Pong(_) | Packet::Frame(_))) => Ok(Received::Sign),
@@ -188,6 +191,17 @@ impl Socket {
             Some(Err(error)) => Err(self.lost(root_cause(&error))),
             None => Ok(Received::Closed(None)),
         }
+    }
+
+    /// Whether something has moved on the connection since the last packet, and since this was last asked: a large message takes
+    /// its time on a slow line, and behind one that is being sent so does what is to be answered. Then nothing is received
+    /// although the other side is there.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.line().take_moved()
+    }
+
+    fn line(&self) -> &Line {
+        self.socket.get_ref().get_ref()
     }
 
     /// Sends the texts that `pull` returns and a close frame with this code, for at most a second.

@@ -122,6 +122,11 @@ impl Connection {
         self.outbox.len() > WAITING_FRAMES_MAX
     }
 
+    /// Whether something has moved on the connection since something was received last, and since this was last asked.
+    pub(super) fn has_moved(&self) -> bool {
+        self.socket.has_moved()
+    }
+
     /// Sends what waits, as far as the other side takes it, and answers what is received next. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Received> {
         let (outbox, batch) = (&mut self.outbox, self.batch);

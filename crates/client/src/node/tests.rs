@@ -61,9 +61,13 @@ impl Scheduler {
 
 impl Peer {
     async fn welcome(&mut self) {
+        self.welcome_to(HEARTBEAT_MS).await;
+    }
+
+    /// Asks for a heartbeat so often.
+    async fn welcome_to(&mut self, heartbeat_ms: u64) {
         let (node_id, instance) = ("n".to_owned(), "i".to_owned());
-        let welcome = Welcome { node_id, instance, heartbeat_ms: HEARTBEAT_MS, pools: None };
-        self.say(SchedulerFrame::Welcome(welcome)).await;
+        self.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms, pools: None })).await;
     }
 
     async fn say(&mut self, frame: SchedulerFrame) {
@@ -378,6 +382,27 @@ async fn a_process_that_stood_still_reads_what_came_meanwhile() {
         assert_eq!(peer.heard().await, format!(r#"done a{attempt}: "a""#));
         peer.commit("a", attempt).await;
     }
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn a_connection_on_which_a_frame_is_still_coming_is_kept() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.greeted().await;
+    peer.welcome_to(8 * HEARTBEAT_MS).await;
+    let text = Message::One(SchedulerFrame::Dispatch(dispatch(&"a".repeat(99), 1))).to_text();
+    // One frame of a text, whose length has two bytes (RFC 6455, section 5.2).
+    let head = [[0x81, 126], (text.len() as u16).to_be_bytes()].concat();
+    let frame = [&head[..], text.as_bytes()].concat();
+    let (slow, rest) = frame.split_at(6);
+    for byte in slow {
+        peer.socket.get_mut().write_all(&[*byte]).await.unwrap();
+        // No heartbeat is answered, for longer than three of them.
+        let Some(Ok(Packet::Text(_))) = peer.socket.next().await else { panic!("a heartbeat") };
+    }
+    peer.socket.get_mut().write_all(rest).await.unwrap();
+    assert!(peer.heard().await.starts_with("ack aaa"));
     worker.ended.abort();
 }
 

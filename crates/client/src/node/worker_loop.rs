@@ -265,10 +265,13 @@ where
                 () = sleep_until(silent_at) => {
                     // It may have stood still between the two as well.
                     let now = Instant::now();
-                    if is_read && now < silent_at + READ_FIRST {
+                    if connection.has_moved() {
+                        (silent_at, is_read) = (now + silence_max, false);
+                    } else if is_read && now < silent_at + READ_FIRST {
                         return Parted::Cut(connection.lost("nothing was received for three heartbeats"));
+                    } else {
+                        (silent_at, is_read) = (now + READ_FIRST, true);
                     }
-                    (silent_at, is_read) = (now + READ_FIRST, true);
                 }
                 () = sleep_until(next_beat) => {
                     next_beat = Instant::now() + every;

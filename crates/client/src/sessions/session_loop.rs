@@ -246,7 +246,10 @@ impl SessionLoop {
                     heard_at = Instant::now();
                 }
                 () = sleep_until(heard_at + self.pace.silence_max) => {
-                    return Parted::Cut(socket.lost("nothing was received for too long"));
+                    if !socket.has_moved() {
+                        return Parted::Cut(socket.lost("nothing was received for too long"));
+                    }
+                    heard_at = Instant::now();
                 }
                 () = sleep_until(ping_at) => {
                     ping_at = Instant::now() + self.pace.ping_every;
