@@ -120,7 +120,7 @@ impl WorkerOptions {
     }
 }
 
-/// How long things may take.
+/// How long things may take. [`Duration::MAX`] stands for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// How long the worker tries to connect for the first time; without it, for ever. After the first

@@ -499,11 +499,13 @@ async fn patience_ends_when_nobody_is_there_and_a_stop_ends_the_search() {
 }
 
 #[tokio::test]
-async fn who_drains_finishes_what_it_has_also_over_a_new_connection() {
+async fn who_drains_finishes_what_it_has_also_over_a_new_connection_and_without_a_limit() {
     let scheduler = Scheduler::new().await;
     let go = Arc::new(Notify::new());
     let gate = Arc::clone(&go);
-    let mut worker = Running::start(options(&scheduler, 2), move |job| {
+    let mut options = options(&scheduler, 2);
+    options.times = Times { timeout_grace: Duration::MAX, drain_max: Duration::MAX, ..options.times };
+    let mut worker = Running::start(options, move |job| {
         let gate = Arc::clone(&gate);
         async move {
             gate.notified().await;

@@ -45,6 +45,9 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 /// still, as in a paused container, what came meanwhile lies there unread, and a dispatch is lost with the connection.
 const READ_FIRST: Duration = Duration::from_millis(100);
 
+/// In place of a length that no clock can count, such as [`Duration::MAX`].
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// What can happen with or without a connection.
 enum Happening {
     /// A handler has returned, or panicked.
@@ -366,7 +369,7 @@ where
                 }
             }
             Happening::Asked => {
-                self.phase = Phase::Draining(Instant::now() + self.times.drain_max);
+                self.phase = Phase::Draining(in_at_most(self.times.drain_max));
                 (self.observer)(Event::Draining { held: self.protocol.len() });
                 let frame = self.protocol.drain();
                 if let Some(connection) = connection {
@@ -375,7 +378,8 @@ where
                 }
             }
             Happening::Late if matches!(self.phase, Phase::Draining(_)) => {
-                self.phase = Phase::Stopping(Instant::now() + self.times.stop_grace + self.times.settle_max);
+                let most = self.times.stop_grace.saturating_add(self.times.settle_max);
+                self.phase = Phase::Stopping(in_at_most(most));
                 self.stoppers.values().for_each(|stopper| stopper.stop(Why::Stopping));
             }
             Happening::Late => self.phase = Phase::Over,
@@ -425,7 +429,8 @@ where
         let (stopper, stop) = Stopper::new();
         let progress = ProgressSender::new(attempt.clone(), self.progress.0.clone());
         let job = Job::of(dispatch, stop.clone(), progress);
-        let limits = Limits { run: job.timeout + self.times.timeout_grace, grace: self.times.stop_grace };
+        let run = job.timeout.saturating_add(self.times.timeout_grace);
+        let limits = Limits { run, grace: self.times.stop_grace };
         let handler = Arc::clone(&self.handler);
         let work = attend(async move { handler(job).await }, stop, stopper.clone(), limits);
         let task = self.work.spawn(work);
@@ -513,6 +518,11 @@ fn closed(connection: &Connection, why: Option<(u16, String)>) -> Parted {
         Some((close::REPLACED, _)) => Parted::Replaced,
         why => Parted::Cut(connection.closed(why)),
     }
+}
+
+/// So long from now, or when no process of today lives any more.
+fn in_at_most(length: Duration) -> Instant {
+    Instant::now() + length.min(NO_LIMIT)
 }
 
 /// Whether a worker that has nothing more has waited for the scheduler for long enough: from the first time on that this is asked.
