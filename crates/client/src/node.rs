@@ -56,8 +56,8 @@ use worker_loop::WorkerLoop;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
 
-/// A worker's identity and abilities.
-#[derive(Clone, Debug)]
+/// A worker's identity and abilities. In its `Debug` form the token is left out.
+#[derive(Clone)]
 pub struct WorkerOptions {
     /// Base URLs of daemons of one cluster; the worker connects to any of them.
     pub urls: Vec<String>,
@@ -83,6 +83,19 @@ pub struct WorkerOptions {
     pub batch: bool,
     /// How long things may take.
     pub times: Times,
+}
+
+impl fmt::Debug for WorkerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { urls, tls, times, token, .. } = self;
+        f.debug_struct("WorkerOptions")
+            .field("urls", urls)
+            .field("hello", &self.hello())
+            .field("has_token", &token.is_some())
+            .field("tls", tls)
+            .field("times", times)
+            .finish()
+    }
 }
 
 impl WorkerOptions {

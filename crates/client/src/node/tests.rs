@@ -644,6 +644,13 @@ async fn what_is_no_frame_ends_the_connection_with_the_reason() {
 }
 
 #[test]
+fn options_are_shown_without_their_token() {
+    let token = Some("t0ken".to_owned());
+    let shown = format!("{:?}", WorkerOptions { token, ..WorkerOptions::new(["h"], "n-7") });
+    assert!(shown.contains("n-7") && !shown.contains("t0ken"), "{shown}");
+}
+
+#[test]
 fn options_that_no_scheduler_would_take_are_refused_at_once() {
     let good = WorkerOptions::new(["http://h"], "n");
     let hears = |language: String| Languages { asr: vec![language], ..Languages::default() };
