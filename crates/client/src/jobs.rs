@@ -82,7 +82,10 @@ impl Jobs<'_> {
     /// request, and then no `client_ref` is a key; without it each job's is, if all jobs have one.
     ///
     /// # Errors
-    /// [`crate::Error`] if the whole request failed; the refusal of one job is an item of the answer.
+    /// [`crate::Error`] if the whole request failed; the refusal of one job is an item of the answer. A job that is
+    /// refused for now may be accepted by the same request again, and one that is refused as `ledger_unavailable` or
+    /// `internal` may be accepted already: only the same request under the same `key` tells. The key that the library
+    /// makes is forgotten.
     pub async fn submit_batch(&self, jobs: Vec<JobRequest>, key: Option<&str>) -> Result<Vec<BatchResult>> {
         let asked = jobs.len();
         let key = key_of(key, jobs.iter().all(JobRequest::is_named));

@@ -10,12 +10,21 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
-//! use client::{Client, wire::nonces::{GrantRequest, Outcome, Settlement}};
+//! use client::{Client, wire::nonces::{GrantRequest, OnExpiry, Outcome, PolicyRequest, Settlement}};
 //!
 //! let fencepost = Client::new(["http://127.0.0.1:7070"], None)?;
-//! let granted = fencepost.grant("eip155:1:0xab", &GrantRequest::default(), None).await?;
+//! // Once for each signer: holds that last until a transaction is final, and nonces that stay out of use after them.
+//! let policy = PolicyRequest {
+//!     on_expiry: Some(OnExpiry::Quarantine),
+//!     hold_ms: Some(3_600_000),
+//!     ..PolicyRequest::default()
+//! };
+//! fencepost.set_policy("eip155:1:0xab", &policy).await?;
+//! // After a crash the same key gets the same nonce.
+//! let granted = fencepost.grant("eip155:1:0xab", &GrantRequest::default(), Some("order-4711")).await?;
 //! let grant = &granted.answer.grants[0];
-//! // … sign and send with `grant.nonce`, before `granted.usable_until(grant)` …
+//! // … store `grant.nonce` and `grant.hold` with the order, sign, store what was signed, send it before
+//! // `granted.usable_until(grant)`, and wait until it is mined for good …
 //! let settlement = Settlement {
 //!     nonce: grant.nonce,
 //!     hold: grant.hold.clone(),
@@ -33,8 +42,12 @@
 //! the bounds of [`Retry`]. Where the answer to a change was lost and no later attempt succeeded, the call ends
 //! with [`Error::Lost`], whatever the last attempt ended with; a caller that repeats a call has a [`Doubt`] for the
 //! same. A key that the library made is forgotten with the
-//! call: after [`Error::Lost`] of a grant, its nonces may be held without a caller, until their holds expire. A
-//! caller that must survive its own crashes passes keys of its own.
+//! call: after [`Error::Lost`] of a grant, its nonces may be held without a caller, until their holds expire, and a
+//! job that is submitted again may be there twice. A caller that must survive its own crashes passes keys of its own.
+//!
+//! **Dropping a call.** The future of any call may be dropped, as by a time-out or a `select!`: then nothing more is
+//! sent. As after [`Error::Lost`], what was asked may be done, or be done a moment later. So a caller that drops calls
+//! passes keys, too.
 //!
 //! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
 //! directly. If that fails, it asks the URLs that it was given; any instance forwards a request to its owner.

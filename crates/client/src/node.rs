@@ -299,6 +299,10 @@ impl Worker {
     /// their results are durable or the limits of [`Times`] are reached. Dropping the future stops all
     /// handlers at once.
     ///
+    /// Handlers run as tasks of the runtime, and must not block their thread: one that does cannot be stopped, and where
+    /// it keeps this future from running, no heartbeat is sent, and the attempts go to other nodes. Work that blocks
+    /// belongs into `tokio::task::spawn_blocking`. It must look at [`Job::stop`] itself, as it outlasts its handler.
+    ///
     /// # Errors
     /// [`Error`] if it could not begin: the token is refused, or the id, a label or a pool; or no daemon could be
     /// reached within [`Times::patience`].

@@ -23,7 +23,8 @@ pub struct Granted {
 
 impl Granted {
     /// The time until which this grant's nonce may be sent. After it, another caller may hold the nonce. It
-    /// counts from when the request was sent, so it is never too late.
+    /// counts from when the request was sent, so it is never too late; but the clock of an [`Instant`] may stand still
+    /// while the machine is suspended.
     #[must_use]
     pub fn usable_until(&self, grant: &Grant) -> Instant {
         self.sent_at + Duration::from_millis(grant.held_for_ms)
@@ -32,11 +33,14 @@ impl Granted {
 
 impl Client {
     /// Grants nonces of a signer. Under one `key` (1 to 128 visible ASCII characters) the same request
-    /// gets the same nonces for 24 hours, on any instance. Without it the library makes one for this
-    /// call, so that its own retries are harmless.
+    /// gets the same nonces for 24 hours, on any instance; after that it gets others. Without it the library makes one
+    /// for this call, so that its own retries are harmless.
     ///
     /// # Errors
-    /// [`crate::Error`].
+    /// [`crate::Error`]; `stale_hold` for a repetition under a key whose nonces were settled or whose holds have expired:
+    /// it names the nonces. A request under another key gets others, so make it only when nothing was sent with these.
+    /// `key_reused` for a request that differs from the key's first one; `window_full` while as many nonces are in
+    /// flight as the policy allows; `recovering` until [`Client::confirm`].
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
         let key = key_or_new(key);
         let path = ["v1", "signers", signer, "nonces"];
@@ -46,10 +50,13 @@ impl Client {
         Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
     }
 
-    /// Settles 1 to 1,000 holds. Returns an answer for each, in their order. Repeating is harmless.
+    /// Settles 1 to 1,000 holds. Returns an answer for each, in their order. Repeating is harmless. A nonce is `Consumed`
+    /// for good: say so when its transaction is mined and final, not when it is sent.
     ///
     /// # Errors
-    /// [`crate::Error`] if the whole request failed; the refusal of one settlement is an item of the answer.
+    /// [`crate::Error`] if the whole request failed; the refusal of one settlement is an item of the answer: `stale_hold`
+    /// where the nonce was granted to another caller since, also since an attempt of this call whose answer was lost;
+    /// `already_settled` where it is `Consumed` and this settlement differs.
     pub async fn settle(&self, signer: &str, settlements: Vec<Settlement>) -> Result<Vec<SettlementResult>> {
         let asked = settlements.len();
         let request = SettlementsRequest { settlements };
@@ -63,18 +70,19 @@ impl Client {
         Ok(results)
     }
 
-    /// Reports that a held nonce was used.
+    /// Reports that a held nonce was used: its transaction is mined and final. Nothing takes this back.
     ///
     /// # Errors
-    /// [`crate::Error`].
+    /// [`crate::Error`]; `stale_hold` and `already_settled` as for [`Client::settle`].
     pub async fn consume(&self, signer: &str, nonce: u64, request: &ConsumeRequest) -> Result<NonceAnswer> {
         self.act(signer, nonce, "consume", request).await
     }
 
-    /// Gives a held nonce back, or reports that it is not known whether it was used.
+    /// Gives a held nonce back that was not sent and never will be, or reports that it is not known whether it was
+    /// sent.
     ///
     /// # Errors
-    /// [`crate::Error`].
+    /// [`crate::Error`]; `stale_hold` and `already_settled` as for [`Client::settle`].
     pub async fn release(&self, signer: &str, nonce: u64, request: &ReleaseRequest) -> Result<NonceAnswer> {
         self.act(signer, nonce, "release", request).await
     }

@@ -14,7 +14,9 @@ use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef, 
 pub struct Job {
     /// The job's id.
     pub id: String,
-    /// The attempt's number, counted from 1. A job may be tried again after a failure, here or elsewhere.
+    /// The attempt's number, counted from 1. A job may be tried again, here or elsewhere, while an earlier attempt still
+    /// runs that has not heard of it. Each attempt has a higher number than those before it: a database that the handler
+    /// writes to can keep it with the job's id, and refuse a lower one. docs/jobs.md shows how.
     pub attempt: u32,
     /// The payload, byte for byte as it was submitted.
     pub payload: Json,
