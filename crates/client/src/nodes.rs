@@ -45,7 +45,8 @@ impl Nodes<'_> {
         self.act(id, "drain").await
     }
 
-    /// Ends the drain of a node; needs the scope `admin`. Ending it again changes nothing.
+    /// Ends the drain of a node; needs the scope `admin`. Ending it again changes nothing, unless another drain has begun
+    /// meanwhile: then that one ends, also by the library's own repetition after a lost answer.
     ///
     /// # Errors
     /// [`crate::Error`]; `not_found` for a node that is not connected.
@@ -92,7 +93,8 @@ impl Nodes<'_> {
         Ok(self.0.call(&Call::new(Method::POST, &["v1", "pools", pool, "pause"], Some(pause))).await?.body)
     }
 
-    /// Ends the pause of a pool; needs the scope `admin`. A pool that is not paused stays as it is. Returns all pools.
+    /// Ends the pause of a pool; needs the scope `admin`. A pool that is not paused stays as it is. A pause that has begun
+    /// meanwhile ends too, as for [`Nodes::undrain`]. Returns all pools.
     ///
     /// # Errors
     /// [`crate::Error`]; `not_found` for a pool that is neither configured nor paused.

@@ -182,7 +182,8 @@ impl Plans<'_> {
         self.steer(id, "pause", reason).await
     }
 
-    /// Resumes a plan that was paused, or whose owner has changed. Resuming it again changes nothing. The `reason` is as for
+    /// Resumes a plan that was paused, or whose owner has changed. Resuming it again changes nothing, unless it was paused
+    /// meanwhile: then it goes on, also by the library's own repetition after a lost answer. The `reason` is as for
     /// [`Plans::start`].
     ///
     /// # Errors
@@ -247,7 +248,8 @@ impl Tasks<'_> {
         self.steer(id, "pause", reason).await
     }
 
-    /// Resumes a task that was paused. Resuming it again changes nothing. The `reason` is as for [`Plans::start`].
+    /// Resumes a task that was paused. Resuming it again changes nothing, unless it was paused meanwhile: then it goes on, as
+    /// for [`Plans::resume`]. The `reason` is as for [`Plans::start`].
     ///
     /// # Errors
     /// [`crate::Error`].
