@@ -342,7 +342,7 @@ pub enum JobNotice {
 /// A node and attempts that it has, by the lane's knowledge; each with the time since when the lane knows so.
 pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State, Instant)>);
 
-/// What is to be read for a lane. No batch is under way meanwhile.
+/// What is to be read for a lane. No batch is under way meanwhile, where nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Unfinished jobs, each once; answered by [`super::LaneState::jobs_read`].
@@ -370,7 +370,8 @@ pub enum Read {
         /// The time.
         within_ms: u64,
     },
-    /// Which of these attempts have neither a result nor a slot; answered by [`super::LaneState::stranded_read`].
+    /// Which of these attempts have neither a result nor a slot, asked of the bus beside the rounds; answered by
+    /// [`super::LaneState::stranded_read`].
     Stranded(Vec<AttemptsAt>),
 }
 

@@ -43,6 +43,7 @@ use after::Moment;
 use inbox::Inbox;
 use pages::Pages;
 use promotion::Promotion;
+use reading::StrandedLook;
 use submissions::Submissions;
 use transfers::Transfers;
 
@@ -113,7 +114,7 @@ pub struct LaneState<C: Callers> {
     wants_attempts: bool,
     wants_coming: bool,
     wants_groups: bool,
-    stranded: Option<Read>,
+    stranded: StrandedLook,
     pages: Pages,
     /// No page is read before, since the last one could not be.
     no_page_before: Option<Instant>,
@@ -163,7 +164,7 @@ impl<C: Callers> LaneState<C> {
             wants_attempts: false,
             wants_coming: false,
             wants_groups: false,
-            stranded: None,
+            stranded: StrandedLook::default(),
             pages: Pages::default(),
             no_page_before: None,
             reread_at: now,
@@ -554,7 +555,7 @@ impl<C: Callers> LaneState<C> {
         self.busy_keys.clear();
         self.lookups.clear();
         self.single_lookups = 0;
-        self.stranded = None;
+        self.stranded.forget();
         self.wants_attempts = false;
         self.wants_coming = false;
         self.wants_groups = false;

@@ -19,7 +19,8 @@ use crate::job::{
 };
 use crate::lane::jobs::group_of;
 use crate::lane::messages::{
-    AttemptEvent, Coming, Completed, PageId, ReservedSlot, SessionSnapshot, SlotsFound, WrittenBatch,
+    AttemptEvent, AttemptsAt, Coming, Completed, PageId, ReservedSlot, SessionSnapshot, SlotsFound,
+    WrittenBatch,
 };
 use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission, waiting};
 use crate::session::{Ordering, Spec};
@@ -60,6 +61,8 @@ struct World {
     /// Batches that are written, or not, and of which the lane has not heard. `None`: nobody knows.
     done: Vec<(WrittenBatch, Option<Vec<JobVerdict>>)>,
     reads: Vec<Read>,
+    /// Attempts whose slots are asked for, perhaps under a lease that is gone.
+    stranded: Option<Vec<AttemptsAt>>,
     /// Pages that were asked for, also under leases that are gone, with how they were when the ledger read them.
     pages: Vec<AskedPage>,
     is_page_awaited: bool,
@@ -107,6 +110,7 @@ impl World {
             in_flight: Vec::new(),
             done: Vec::new(),
             reads: Vec::new(),
+            stranded: None,
             pages: Vec::new(),
             is_page_awaited: false,
             searches: Vec::new(),
@@ -281,6 +285,9 @@ impl World {
                 assert!(is_free, "pages are read one by one, and beside rounds alone");
                 self.is_page_awaited = true;
                 self.pages.push(AskedPage { id, group, limit, read: None });
+            }
+            Effect::Read(Read::Stranded(nodes)) => {
+                assert!(self.stranded.replace(nodes).is_none(), "it is asked for slots once at a time");
             }
             Effect::Read(read) => {
                 assert!(self.is_quiet() && self.leaving.is_none() && !self.is_promoting, "it reads alone");
@@ -469,7 +476,7 @@ impl World {
                 let found = rows.filter(|row| !row.is_finished).map(|row| row.live.clone()).collect();
                 self.lane.jobs_read(&ids, if fails { Err(Unread) } else { Ok(found) }, now)
             }
-            Read::Waiting { .. } => unreachable!("pages are read beside the others"),
+            Read::Waiting { .. } | Read::Stranded(_) => unreachable!("they are read beside the others"),
             Read::Fifo { after } => {
                 let mut next: Vec<_> = self
                     .unfinished()
@@ -497,15 +504,6 @@ impl World {
             Read::Coming { .. } => {
                 let coming = Coming { jobs: self.coming(), is_cut: self.chance(30) };
                 self.lane.coming_read(if fails { Err(Unread) } else { Ok(coming) }, now)
-            }
-            Read::Stranded(nodes) => {
-                let asked = nodes.into_iter().flat_map(|(_, attempts)| attempts);
-                let is_there = |id: &JobId, of: &Attempt| {
-                    self.at_nodes.get(id).is_some_and(|(attempt, _)| attempt == of)
-                };
-                let lost = asked.filter(|(id, attempt, ..)| !is_there(id, attempt));
-                let lost = lost.map(|(id, attempt, state, _)| (id, attempt, state, false)).collect();
-                self.lane.stranded_read(lost, now)
             }
         };
         self.take(effects);
@@ -697,6 +695,7 @@ impl World {
             4 | 5 => self.flush(),
             6 => self.write_next(true),
             7 => self.answer(),
+            8 if self.chance(30) => self.look_for_slots(),
             8 => self.read(true),
             15 => self.page(true),
             9 => self.find(70),

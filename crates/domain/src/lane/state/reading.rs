@@ -1,6 +1,7 @@
 //! What a lane's owner reads of the ledger: everything after its lease was acquired, a little now and then. While it
 //! reads, no batch is under way, so that what was read is not older than what was written. Only pages of waiting jobs are
-//! read beside the rounds, see [`super::pages`].
+//! read beside the rounds, see [`super::pages`]; and the bus is asked beside them for the slots of attempts, which may take
+//! long: what it says of an attempt counts as long as that is its job's newest.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,6 +20,25 @@ use super::{LaneState, Stage};
 /// A read failed; it is tried again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread;
+
+/// The look for attempts that have no slot. There is one at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum StrandedLook {
+    #[default]
+    Over,
+    UnderWay,
+    /// Everything was read again since it was asked for: its answer is nobody's.
+    Void,
+}
+
+impl StrandedLook {
+    /// The answer to the one that is under way will be nobody's.
+    pub(super) fn forget(&mut self) {
+        if *self == Self::UnderWay {
+            *self = Self::Void;
+        }
+    }
+}
 
 impl<C: Callers> LaneState<C> {
     pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
@@ -100,7 +120,6 @@ impl<C: Callers> LaneState<C> {
             let gone = self.jobs.make_room(self.pages.between(), |job| !self.busy.contains(&job));
             effects.extend(gone.into_iter().map(Effect::Dequeue));
             self.jobs.retry_full_groups();
-            self.stranded = None;
             self.wants_attempts = true;
             self.wants_groups |= std::mem::take(&mut self.transfers.are_unread);
         }
@@ -117,11 +136,7 @@ impl<C: Callers> LaneState<C> {
 
     /// Whether something is to be read that is no page of jobs.
     pub(super) fn has_read_due(&self) -> bool {
-        !self.lookups.is_empty()
-            || self.wants_attempts
-            || self.wants_coming
-            || self.wants_groups
-            || self.stranded.is_some()
+        !self.lookups.is_empty() || self.wants_attempts || self.wants_coming || self.wants_groups
     }
 
     /// More jobs of a strict session, where few of many are known.
@@ -141,7 +156,7 @@ impl<C: Callers> LaneState<C> {
         } else if std::mem::take(&mut self.wants_groups) {
             Some(Read::Groups)
         } else {
-            self.stranded.take().or_else(|| self.fifo_to_read())
+            self.fifo_to_read()
         };
         let Some(read) = read else { return };
         self.asked = now;
@@ -309,8 +324,9 @@ impl<C: Callers> LaneState<C> {
                     at_node.since,
                 ));
             }
-            if !by_node.is_empty() {
-                self.stranded = Some(Read::Stranded(by_node.into_iter().collect()));
+            if !by_node.is_empty() && self.stranded == StrandedLook::Over {
+                self.stranded = StrandedLook::UnderWay;
+                effects.push(Effect::Read(Read::Stranded(by_node.into_iter().collect())));
             }
         }
         self.advance(now, &mut effects);
@@ -325,7 +341,7 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if self.end_read(|read| matches!(read, Read::Stranded(_))).is_some() {
+        if std::mem::take(&mut self.stranded) == StrandedLook::UnderWay {
             for (job, attempt, state, is_gone) in lost {
                 let (why, reason) = match state {
                     State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),

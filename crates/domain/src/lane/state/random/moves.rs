@@ -1,13 +1,13 @@
 //! What moves jobs that wait: from one lane to another, from one owner to the next, and from those that are delayed to the
-//! others.
+//! others. And where attempts are of which nothing is heard.
 
 use super::World;
-use crate::Token;
-use crate::job::{Due, PromotedJob, State};
+use crate::job::{Attempt, Due, PromotedJob, State};
 use crate::lane::jobs::group_of;
 use crate::lane::messages::{Command, CommitFailure, NodeFound};
 use crate::lane::testing::{settings, submission};
 use crate::lane::{LaneSettings, LaneState};
+use crate::{JobId, Token};
 
 impl World {
     /// The owner is told to stop while submissions and results go on coming. It ends with what is under way, and another one
@@ -40,6 +40,7 @@ impl World {
         // Their answers are nobody's.
         self.pages.clear();
         self.searches.clear();
+        self.stranded = None;
         (self.flushes, self.loads) = (0, 1);
         self.load();
     }
@@ -48,6 +49,7 @@ impl World {
     pub(super) fn go_on(&mut self) {
         self.flush();
         self.look_for_nodes();
+        self.look_for_slots();
         self.find(100);
         self.read(false);
         self.page(false);
@@ -74,6 +76,18 @@ impl World {
             let effects = self.lane.node_looked_for(found, self.now);
             self.take(effects);
         }
+    }
+
+    /// The bus says which of the attempts that were asked for have no slot.
+    pub(super) fn look_for_slots(&mut self) {
+        let Some(nodes) = self.stranded.take() else { return };
+        let asked = nodes.into_iter().flat_map(|(_, attempts)| attempts);
+        let has_slot =
+            |id: &JobId, of: &Attempt| self.at_nodes.get(id).is_some_and(|(attempt, _)| attempt == of);
+        let lost = asked.filter(|(id, attempt, ..)| !has_slot(id, attempt));
+        let lost = lost.map(|(id, attempt, state, _)| (id, attempt, state, false)).collect();
+        let effects = self.lane.stranded_read(lost, self.now);
+        self.take(effects);
     }
 
     /// The ledger moves jobs to another lane, or does not, or nobody knows. They are over for this lane.

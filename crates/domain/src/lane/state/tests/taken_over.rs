@@ -160,7 +160,7 @@ fn what_wants_evidence_is_not_revoked_because_nothing_is_heard_of_it() {
 fn an_attempt_without_a_slot_counts_if_its_node_may_have_died_of_it() {
     let now = Instant::now();
     let stranded = |state: &mut LaneState<Numbered>, is_gone| {
-        state.reading = Some(Read::Stranded(Vec::new()));
+        state.stranded = StrandedLook::UnderWay;
         let missed = vec![(job(1), Attempt::new(1), State::Dispatched, is_gone)];
         let mut effects = state.stranded_read(missed, now);
         effects.extend(state.flush(now));
