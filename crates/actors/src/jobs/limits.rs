@@ -53,6 +53,8 @@ pub const SOCKET_BYTES_AT_ONCE: usize = 8 << 20;
 pub const OUTGOING_MESSAGES_MAX: usize = 20_000;
 /// Bytes of attempts that are on their way to nodes at their sockets here; beyond that an attempt is undeliverable.
 pub const OUTGOING_BYTES_MAX: usize = 128 << 20;
+/// Bytes of attempts for one node among them: a node that does not read leaves the others room.
+pub const OUTGOING_BYTES_OF_NODE_MAX: usize = OUTGOING_BYTES_MAX / 2;
 /// Plans whose lanes were left, remembered until their adoption looks at them; the oldest are found again at the next look.
 pub const LEFT_PLANS_MAX: usize = 1_024;
 /// Between two purges of finished jobs and closed sessions by a daemon, before jitter.
@@ -104,8 +106,8 @@ pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Du
 
 const _: () = assert!(ROUND_COMMANDS_MAX + ROUND_NEW_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
 
-// What one lane has in memory may all be on its way at once.
-const _: () = assert!(OUTGOING_BYTES_MAX >= domain::lane::limits::JOBS_BYTES_MAX);
+// What one lane has in memory may all be on its way to one node at once.
+const _: () = assert!(OUTGOING_BYTES_OF_NODE_MAX >= domain::lane::limits::JOBS_BYTES_MAX);
 const _: () = assert!(SUBMISSION_BYTES_MAX >= 2 * domain::lane::limits::ROUND_BYTES_MAX);
 const _: () = assert!(SUBMISSIONS_OF_TOKEN_MAX >= domain::limits::BATCH_JOBS_MAX);
 

@@ -20,8 +20,8 @@ use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
 use super::limits::{
-    OUTGOING_BYTES_MAX, SLOTS_LEFT_EVERY, SLOTS_LEFT_FOR, SLOTS_WANTED_FOR, SOCKET_BYTES_AT_ONCE,
-    SOCKET_MESSAGES_MAX,
+    OUTGOING_BYTES_MAX, OUTGOING_BYTES_OF_NODE_MAX, SLOTS_LEFT_EVERY, SLOTS_LEFT_FOR, SLOTS_WANTED_FOR,
+    SOCKET_BYTES_AT_ONCE, SOCKET_MESSAGES_MAX,
 };
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
@@ -73,6 +73,8 @@ struct Socket {
     /// What is handed over for the node from then on goes to this socket.
     attached: Instant,
     outbox: mpsc::Sender<Outgoing>,
+    /// How many more bytes of attempts may be on their way to it.
+    outgoing_bytes: Arc<Semaphore>,
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
     yielding: Mutex<Yielding>,
@@ -107,7 +109,13 @@ impl Yielding {
 /// What is for a node, and its share of the bytes that may be on their way.
 struct Outgoing {
     message: ToNode,
-    _share: Option<OwnedSemaphorePermit>,
+    _share: Option<OutgoingShare>,
+}
+
+/// Of the bytes on their way to one node, and of those to all.
+struct OutgoingShare {
+    _of_node: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// What is for one node comes out of it, at the node's socket. Dropping it disconnects the node from the gateway.
@@ -234,7 +242,9 @@ impl NodeGateway {
         *self.attached.lock() = Some(Instant::now());
         let entry = self.sockets.entry(node.clone());
         let mut attached = Instant::now();
-        let socket = Socket { since, attached, outbox, slots, yielding: Mutex::default() };
+        let outgoing_bytes = Arc::new(Semaphore::new(OUTGOING_BYTES_OF_NODE_MAX));
+        let yielding = Mutex::default();
+        let socket = Socket { since, attached, outbox, outgoing_bytes, slots, yielding };
         match entry {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => attached = newer.get().attached,
@@ -594,7 +604,7 @@ impl NodeGateway {
 
     fn send_to(&self, socket: &Socket, message: ToNode) -> bool {
         let share = match &message {
-            ToNode::Dispatch(dispatch) => match self.share_of(dispatch) {
+            ToNode::Dispatch(dispatch) => match self.share_of(socket, dispatch) {
                 Some(share) => Some(share),
                 None => return false,
             },
@@ -603,10 +613,11 @@ impl NodeGateway {
         socket.outbox.try_send(Outgoing { message, _share: share }).is_ok()
     }
 
-    /// An attempt's share of the bytes that may be on their way; `None` where too many are.
-    fn share_of(&self, dispatch: &Dispatch) -> Option<OwnedSemaphorePermit> {
+    /// An attempt's share of the bytes that may be on their way; `None` where too many are, to its node or to all.
+    fn share_of(&self, socket: &Socket, dispatch: &Dispatch) -> Option<OutgoingShare> {
         let bytes = u32::try_from(dispatch.node_job.text_bytes()).ok()?;
-        Arc::clone(&self.outgoing_bytes).try_acquire_many_owned(bytes).ok()
+        let take = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_many_owned(bytes).ok();
+        Some(OutgoingShare { _of_node: take(&socket.outgoing_bytes)?, _of_all: take(&self.outgoing_bytes)? })
     }
 }
 

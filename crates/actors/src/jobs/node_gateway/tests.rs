@@ -10,7 +10,7 @@ use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, node_record, serve,
     slot,
 };
-use crate::jobs::limits::{AWAY_REMEMBERED, OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
+use crate::jobs::limits::{AWAY_REMEMBERED, OUTGOING_BYTES_OF_NODE_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
 use crate::jobs::orphaned_attempts;
 
@@ -464,7 +464,8 @@ fn large(holder: &str) -> impl Fn(u128) -> Dispatch {
     }
 }
 
-const FIT: u128 = (OUTGOING_BYTES_MAX >> 20) as u128;
+/// So many of them may be on their way to one node.
+const FIT: u128 = (OUTGOING_BYTES_OF_NODE_MAX >> 20) as u128;
 
 #[tokio::test]
 async fn attempts_that_wait_at_sockets_are_bounded_by_their_bytes_and_taken_few_at_once() {
@@ -483,6 +484,20 @@ async fn attempts_that_wait_at_sockets_are_bounded_by_their_bytes_and_taken_few_
     for number in 8..FIT {
         assert_eq!(here.revoked(number).await, Revoked::Undeliverable);
     }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_read_leaves_room_for_attempts_of_others() {
+    let mut here = here().await;
+    let _unread = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
+    let mut outbox = here.gateway.attach(&node("m"), Instant::now(), &[], Arc::default());
+    let large = large("a");
+    (0..=FIT).for_each(|number| here.gateway.deliver(large(number)));
+    assert_eq!(here.revoked(FIT).await, Revoked::Undeliverable);
+    let placed = Assignment { node: node("m"), holder: instance("a") };
+    here.gateway.deliver(Dispatch { placed, ..large(FIT + 1) });
+    assert_eq!(event_now(&mut here.owner).await, None);
+    assert_eq!(next(&mut outbox).await, format!("dispatch {}", FIT + 1));
 }
 
 #[tokio::test]
