@@ -50,8 +50,8 @@ const SHARED_FULL_AFTER: Duration = Duration::from_secs(2);
 const NEWCOMER: Duration = Duration::from_secs(1);
 /// For clocks that run apart, where a list of slots is compared with when an attempt became known.
 const LISTED_MARGIN: Duration = Duration::from_millis(500);
-/// The pause after a pass in which no node's slots could be asked for, before jitter.
-const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
+/// How long a node is left out that was chosen and whose slots could not be asked for, before jitter.
+const UNANSWERED_LEFT_OUT: Duration = Duration::from_millis(200);
 
 /// A job that waits for its turn: whom to tell, and what the slot is for.
 pub(super) struct QueuedJob {
@@ -242,11 +242,7 @@ impl Scheduler {
             }
         }
         let reserved = self.reserve(picks).await;
-        let placed = |(job, (), answer): (JobId, (), Answer)| match answer {
-            Answer::Placed(slot) => Some((job, slot)),
-            Answer::Taken | Answer::None => None,
-        };
-        reserved.into_iter().filter_map(placed).collect()
+        reserved.into_iter().filter_map(|(job, (), slot)| Some((job, slot?))).collect()
     }
 
     /// Who would be next if this node, whose socket is here, had one more free slot. A job of this lane that would go
@@ -299,23 +295,12 @@ impl Scheduler {
         if picks.is_empty() {
             return Passed::All;
         }
-        let picked = picks.len();
-        let mut unanswered = 0;
-        for (_, taken, answer) in self.reserve(picks).await {
-            match answer {
-                Answer::Placed(slot) => taken.placed(slot),
-                Answer::Taken => {}
-                Answer::None => unanswered += 1,
+        for (_, taken, slot) in self.reserve(picks).await {
+            if let Some(slot) = slot {
+                taken.placed(slot);
             }
         }
-        if unanswered == picked {
-            tracing::debug!(picked, "no slot could be reserved");
-            Passed::Away
-        } else if is_full {
-            Passed::More
-        } else {
-            Passed::All
-        }
+        if is_full { Passed::More } else { Passed::All }
     }
 
     fn choose(&self, needs: &Requirements) -> Option<Choice> {
@@ -349,8 +334,10 @@ impl Scheduler {
         self.choose_for(needs, avoid, prefer).unwrap_or(choice)
     }
 
-    /// Reserves a slot for each pick at its node, one call per node, all at once. The answers come with their jobs, in any order.
-    async fn reserve<T>(&self, picks: Vec<Pick<T>>) -> Vec<(JobId, T, Answer)> {
+    /// Reserves a slot for each pick at its node, one call per node, all at once. The slots come with their jobs, in any order;
+    /// none where the node has no room, its slots are not known, or nobody says. Such a node is not chosen again before an update of
+    /// it arrives; in the last case only for a moment.
+    async fn reserve<T>(&self, picks: Vec<Pick<T>>) -> Vec<(JobId, T, Option<ReservedSlot>)> {
         let mut by_node: HashMap<(NodeId, InstanceId), Vec<Pick<T>>> = HashMap::new();
         for pick in picks {
             let key = (pick.choice.node().clone(), pick.choice.holder().clone());
@@ -385,26 +372,38 @@ impl Scheduler {
             if is_to_be_shared {
                 self.gateway.ask_to_share(node.clone(), holder.clone());
             }
+            if answers.len() < picks.len() {
+                self.choose_again_soon(node.clone());
+            }
             let mut answers = answers.into_iter();
             let answered = picks.into_iter().map(|Pick { of, claim, choice, .. }| {
-                let answer = match answers.next() {
+                let slot = match answers.next() {
                     Some(Reserved::Yes) => {
                         let placed = Assignment { node: node.clone(), holder: holder.clone() };
                         let pool = choice.pool().clone();
                         choice.reserved();
-                        Answer::Placed(ReservedSlot { placed, pool, instead_of: None })
+                        Some(ReservedSlot { placed, pool, instead_of: None })
                     }
-                    Some(Reserved::Full | Reserved::NotReady | Reserved::Lent) => {
+                    Some(Reserved::Full | Reserved::NotReady | Reserved::Lent) | None => {
                         choice.was_full();
-                        Answer::Taken
+                        None
                     }
-                    None => Answer::None,
                 };
-                (claim.slot.job, of, answer)
+                (claim.slot.job, of, slot)
             });
             answered.collect::<Vec<_>>()
         });
         join_all(reservations).await.into_iter().flatten().collect()
+    }
+
+    /// A node whose slots nobody says anything of is left out like a full one, so that jobs go to others meanwhile: that none of its
+    /// slots are taken would make it the best one each time. In a moment it may be chosen again.
+    fn choose_again_soon(&self, node: NodeId) {
+        let registry = self.registry.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(jittered(UNANSWERED_LEFT_OUT)).await;
+            registry.may_be_open(&node);
+        });
     }
 
     /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, nor may one
@@ -619,10 +618,6 @@ async fn place_all(scheduler: Weak<Scheduler>, woken: Arc<Notify>) {
             Passed::All if is_empty => None,
             Passed::All => Some(LOOK_EVERY),
             Passed::More => continue,
-            Passed::Away => {
-                tokio::time::sleep(jittered(BUS_AWAY_PAUSE)).await;
-                continue;
-            }
         };
         let slept = async {
             match pause {
@@ -669,16 +664,6 @@ enum Passed {
     All,
     /// There may be more to place.
     More,
-    /// Nodes were found, and no reservation was answered.
-    Away,
-}
-
-/// What the bus said to a reservation.
-enum Answer {
-    Placed(ReservedSlot),
-    /// The node has no room, or its slots are not known. It is not chosen again before an update of it arrives.
-    Taken,
-    None,
 }
 
 /// A job for which a slot is to be reserved at the node that was chosen.

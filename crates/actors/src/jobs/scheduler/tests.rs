@@ -331,6 +331,42 @@ async fn a_pass_that_panics_gives_the_jobs_that_it_took_out_back_to_their_lanes_
 }
 
 #[tokio::test]
+async fn a_job_goes_to_another_node_where_nobody_says_whether_the_best_one_has_a_slot() {
+    let here = here().await;
+    // The bus gives its slots, and is away. Those of the other one are lent to this instance.
+    let mut best = node_record("m", "a", here.epoch, 0);
+    best.status.capacity = 9;
+    for record in [best, node_record("n", "a", here.epoch, 0)] {
+        here.scheduler.registry.recorded(record, Instant::now());
+    }
+    here.scheduler.registry.reindex();
+    let attached = lent_here();
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), &[], Arc::clone(attached.holder_slots()));
+    here.bus.close().await;
+    let (lanes, own) = (Directory::default(), lane("instance:a"));
+    let mut owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&own).unwrap();
+    // In a moment the best one may be chosen again.
+    for _ in 0..20 {
+        let job = Arc::new(LiveJob::created(job(1), own.clone(), spec()));
+        let (token, since) = (Token::new(1), Instant::now());
+        let (avoid, prefer, is_back) = (None, None, false);
+        let enqueue = Enqueue { job, attempt: FIRST, token, avoid, prefer, since, is_back };
+        here.scheduler.enqueue(&handle, &own, enqueue);
+        here.scheduler.pass().await;
+        match owner.recv().await {
+            Some(LaneCommand::SlotUnavailable(_)) => {}
+            Some(LaneCommand::SlotReserved(_, _, slot)) => {
+                assert_eq!(slot.placed.node, node("n"));
+                return;
+            }
+            _ => panic!("it has a slot or none"),
+        }
+    }
+    panic!("it is never placed");
+}
+
+#[tokio::test]
 async fn a_node_is_shared_for_a_job_that_has_waited_or_that_no_node_here_may_serve() {
     let here = here().await;
     let needs = Requirements { pool: None, route: None, requires: Vec::new() };
