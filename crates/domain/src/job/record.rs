@@ -1,7 +1,7 @@
 //! A job as its lane's owner knows it, and the writes of a commit.
 
 use super::{Assignment, Attempt, Change, CurrentAttempt, Priority, Requirements, Spec, State};
-use crate::{ClientRef, JobId, KeyScope, LaneId, PoolName, TenantId, Timestamp};
+use crate::{ClientRef, JobId, KeyScope, LaneId, NodeId, PoolName, TenantId, Timestamp};
 
 /// Bytes of text in a batch that take the room of one row.
 const BYTES_PER_ROW: usize = 4 << 10;
@@ -57,6 +57,8 @@ pub struct LiveJob {
     pub newest: CurrentAttempt,
     /// Where the newest attempt is; `None` in CREATED.
     pub placed: Option<Assignment>,
+    /// The node of its last attempt that was over when the job was read; `None` without one, and where it was not read.
+    pub last_node: Option<NodeId>,
     /// The job that it repeats by hand.
     pub retry_of: Option<JobId>,
     /// When it was submitted.
@@ -126,6 +128,7 @@ impl LiveJob {
             spec,
             newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
             placed: None,
+            last_node: None,
             retry_of: None,
             created_at: Timestamp::from_micros(0),
             due_at: None,

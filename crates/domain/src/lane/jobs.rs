@@ -304,13 +304,13 @@ impl LaneJobs {
     }
 
     /// A job that is to be dispatched at `at`, if it fits; if not, it is found again in the ledger by its time. Whether it
-    /// fits.
+    /// fits. `avoid` is the node of its last attempt, where that has ended since the job was read.
     pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) -> bool {
         self.forget(job.id);
         let is_alone = self.entries.len() == self.in_flight;
         let fits = self.has_times_the_room(1, &job) && (is_alone || self.has_memory(1, &job));
         if fits {
-            let newest = job.newest;
+            let (newest, avoid) = (job.newest, avoid.or_else(|| job.last_node.clone()));
             let (phase, alarm) = (Phase::Delayed, Some(at));
             self.insert(Entry { job, newest, phase, avoid, is_in_group: false, alarm });
         }
@@ -725,12 +725,12 @@ impl LaneJobs {
         known.inside += 1;
         known.bytes += weight(&job);
         self.in_groups += 1;
-        let newest = job.newest;
+        let (newest, avoid) = (job.newest, job.last_node.clone());
         self.insert(Entry {
             job,
             newest,
             phase: Phase::Waiting { queued_at: None },
-            avoid: None,
+            avoid,
             is_in_group: true,
             alarm: None,
         });

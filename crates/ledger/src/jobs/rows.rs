@@ -50,6 +50,7 @@ impl TryFrom<LiveRow> for LiveJob {
                 charged_attempts,
             },
             placed,
+            last_node: row.job.last_node(),
             retry_of: row.job.retry_of.map(|id| id.0),
             created_at: row.job.created_at.0,
             due_at,
@@ -456,6 +457,12 @@ impl JobRow {
 
     fn past_attempts(&self) -> Result<Vec<PastAttempt>> {
         self.past_attempts.lines().map(past_attempt).collect()
+    }
+
+    /// The node of the last attempt that is over. No job fails because that cannot be read.
+    fn last_node(&self) -> Option<NodeId> {
+        let last = past_attempt(self.past_attempts.lines().next_back()?);
+        last.ok().map(|last| last.node)
     }
 }
 

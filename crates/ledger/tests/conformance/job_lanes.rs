@@ -231,6 +231,22 @@ pub async fn how_long_an_attempt_has_been_running_is_read_with_it(b: Bench) {
     assert_eq!(read().await, (vec![0, 0], vec![0, 0, 0]), "it is another attempt");
 }
 
+pub async fn a_job_is_read_with_the_node_of_its_last_attempt_that_is_over(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..3).map(|n| submit_placed(job(n))))).await;
+    let nodes = |jobs: Vec<LiveJob>| jobs.into_iter().map(|job| job.last_node).collect::<Vec<_>>();
+    let live = async || nodes(b.ledger.live_jobs(&[0, 1, 2].map(job)).await.unwrap());
+    assert_eq!(live().await, [None, None, None]);
+    b.does(of_lane(&lane, [revoke(job(0))])).await;
+    b.does(said([fail(job(1), LONG_MS)])).await;
+    let last = Some(node("n"));
+    assert_eq!(live().await, [last.clone(), last.clone(), None]);
+    let waiting = b.ledger.waiting(&lane.id, &WaitingGroup::default(), 10).await.unwrap();
+    assert_eq!(nodes(waiting), [last.clone()]);
+    let coming = b.ledger.coming_due(&lane.id, None, u64::MAX, 10).await.unwrap();
+    assert_eq!(nodes(coming.into_iter().map(|(job, _)| job).collect()), [last]);
+}
+
 pub async fn who_holds_a_node_is_noted_with_the_attempts_that_it_has(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, (0..3).map(|n| submit_placed(job(n))))).await;

@@ -162,6 +162,7 @@ on_every_ledger! {
         an_owner_writes_nothing_of_another_lane,
         jobs_in_flight_are_paged_by_lane_and_listed_by_node,
         how_long_an_attempt_has_been_running_is_read_with_it,
+        a_job_is_read_with_the_node_of_its_last_attempt_that_is_over,
         who_holds_a_node_is_noted_with_the_attempts_that_it_has,
         groups_that_wait_are_found_one_by_one,
         a_group_waits_by_priority_then_place_then_age,

@@ -1,7 +1,9 @@
 //! Jobs that were written otherwise than was known, or by another, and are read again.
 
 use super::*;
+use crate::job::WaitingGroup;
 use crate::lane::limits::LOOKUPS_AT_ONCE;
+use crate::lane::messages::PageId;
 
 /// Its lane has another owner, or is read again. Its node may have ended it and have had nobody to say so to: it has as long as
 /// a node may be away, and no longer than a whole run.
@@ -116,4 +118,26 @@ fn a_failure_that_is_told_twice_leaves_its_job_waiting() {
     assert_eq!(words(&give(&mut state, command("failed", now), now)), "");
     let due = now + Duration::from_millis(5);
     assert_eq!(words(&state.flush(due)), "enqueue");
+}
+
+/// As where the pause after that attempt was too long for the job to stay in memory, or its lane has another owner.
+#[test]
+fn a_job_that_is_read_avoids_the_node_of_its_last_attempt() {
+    let now = Instant::now();
+    let tried = |due_at| LiveJob { last_node: Some(node("n")), due_at, ..live(1, OnRecovery::Run, None) };
+    let avoided = |effects: &Effects| {
+        let mut enqueued = effects.iter().filter_map(|effect| match effect {
+            Effect::Enqueue(enqueue) => Some(enqueue.avoid.clone()),
+            _ => None,
+        });
+        enqueued.next().unwrap_or_else(|| panic!("it is not enqueued: {}", words(effects)))
+    };
+    let groups = vec![WaitingGroup::default()];
+    let mut state = loaded(Snapshot { groups, ..Snapshot::default() }, now);
+    let effects = state.waiting_read(PageId(1), Ok((vec![tried(None)], true)), now);
+    assert_eq!(avoided(&effects), Some(node("n")));
+    let coming = Coming { jobs: vec![(tried(Some(AT)), 0)], is_cut: false };
+    let snapshot = Snapshot { coming, ..Snapshot::default() };
+    let effects = own_lane(now).reloaded(Token::new(1), snapshot, now);
+    assert_eq!(avoided(&effects), Some(node("n")));
 }
