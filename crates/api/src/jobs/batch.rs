@@ -23,7 +23,7 @@ use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
-use crate::limits::BATCH_SESSIONS_AT_ONCE;
+use crate::limits::{BATCH_SESSIONS_AT_ONCE, FORWARD_SLACK};
 use crate::refusal::{Refusal, count_defect};
 use crate::state::{State, answered};
 use crate::traces;
@@ -33,6 +33,8 @@ use crate::visibility;
 ///
 /// 1 to 1,000 jobs, each accepted or refused on its own, and answered in the order of the request. Repetitions of the same
 /// request under one `Idempotency-Key` get the same jobs; a batch with other jobs under that key is refused (`key_reused`).
+/// Jobs of sessions that are not served within the time of one request are refused (`ledger_unavailable`, or `overloaded` where
+/// there was no time to begin); send the same request again.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -73,7 +75,12 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         let answers = submit_part(&forwarder, &forwarded, &session, parts).await?;
         batch.answer(ats, answers);
     }
-    let in_sessions = submit_parts(&forwarder, &forwarded, std::mem::take(&mut batch.sessions));
+    // One time for all sessions. An owner that does not answer is given up by then: its own refusal comes first.
+    let until = Instant::now() + state.settings.request_timeout + FORWARD_SLACK * 2;
+    let submit = async |session: &SessionId, parts: Vec<Part>| {
+        submit_part(&forwarder, &forwarded, session, parts).await
+    };
+    let in_sessions = submit_parts(std::mem::take(&mut batch.sessions), until, submit);
     let (ats, free): (Vec<_>, Vec<_>) = std::mem::take(&mut batch.free).into_iter().unzip();
     let continues = traces::of_request(request.headers());
     let submit = submit_free(state, continues, free, principal.submissions());
@@ -311,15 +318,24 @@ fn ats_of(parts: &[Part]) -> Vec<usize> {
     parts.iter().map(|part| part.at).collect()
 }
 
-/// Has the owner of each of these sessions accept its jobs. Gives the places of each one's jobs, and the answers to them.
+/// Has the owner of each of these sessions accept its jobs, a few at once. When the time is up, it is not known what became of
+/// the jobs for which an owner was asked, and none is asked for the others. Gives the places of each one's jobs, and the answers
+/// to them.
 async fn submit_parts(
-    forwarder: &Forwarder,
-    forwarded: &ForwardedRequest,
     sessions: BTreeMap<SessionId, Vec<Part>>,
+    until: Instant,
+    submit: impl AsyncFn(&SessionId, Vec<Part>) -> Result<Vec<shape::BatchResult>, Refusal>,
 ) -> Vec<(Vec<usize>, Vec<shape::BatchResult>)> {
+    let submit = &submit;
     let submitted = sessions.into_iter().map(|(session, parts)| async move {
         let ats = ats_of(&parts);
-        let answers = submit_part(forwarder, forwarded, &session, parts).await;
+        let answers = if Instant::now() >= until {
+            let detail = "there was no time left for this job; send the same request again";
+            Err(Refusal::new(Code::Overloaded, detail))
+        } else {
+            let late = |_| Err(Refusal::perhaps_written());
+            timeout_at(until, submit(&session, parts)).await.unwrap_or_else(late)
+        };
         let answers = answers.unwrap_or_else(|refusal| vec![refused(refusal); ats.len()]);
         (ats, answers)
     });
@@ -466,6 +482,22 @@ mod tests {
             assert_eq!(found.unwrap_err().code(), Code::LedgerUnavailable, "{id}");
         }
         assert!(reads.get() <= BATCH_SESSIONS_AT_ONCE, "{} reads", reads.get());
+    }
+
+    #[tokio::test]
+    async fn jobs_whose_sessions_are_not_served_in_time_are_refused_and_no_owner_is_asked_after_it() {
+        let asked = Cell::new(0);
+        let submit = async |_: &SessionId, _: Vec<Part>| {
+            asked.set(asked.get() + 1);
+            std::future::pending::<Result<Vec<shape::BatchResult>, Refusal>>().await
+        };
+        let until = Instant::now() + std::time::Duration::from_millis(100);
+        let answered = submit_parts(of_sessions(40), until, submit).await;
+        let answers: Vec<_> = answered.into_iter().flat_map(|(_, answers)| answers).collect();
+        let count = |code| answers.iter().filter(|answer| answer.known_code() == Some(code)).count();
+        assert_eq!(count(Code::LedgerUnavailable), asked.get(), "nobody knows what became of them");
+        assert_eq!(count(Code::Overloaded), 40 - asked.get(), "nothing was done about them");
+        assert!(asked.get() <= BATCH_SESSIONS_AT_ONCE, "{} owners", asked.get());
     }
 
     #[tokio::test]
