@@ -27,6 +27,7 @@ use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
 use domain::{BulkId, IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
 use url::{Position, Url};
+use wire::limits::REQUEST_ID_CHARS_MAX;
 use wire::{
     Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_NOTED, FORWARDED_PLACES,
     FORWARDED_TO, Problem,
@@ -102,9 +103,12 @@ impl ForwardedRequest {
         noted
     }
 
-    /// What this instance does by itself in the name of a caller, for [`Self::within`].
+    /// What this instance does by itself in the name of a caller, for [`Self::within`]. The id is of visible ASCII characters. It
+    /// is cut to what a request's id may have: instead of a longer one the other instance would make an id of its own, which
+    /// the credential is not for.
     pub fn own(principal: &Arc<Principal>, request_id: &str) -> Self {
-        let headers = vec![(X_REQUEST_ID_NAME, request_id.as_bytes().to_vec())];
+        let id = request_id.bytes().take(REQUEST_ID_CHARS_MAX).collect();
+        let headers = vec![(X_REQUEST_ID_NAME, id)];
         let passed = Passed { method: "POST".to_owned(), path: "/".to_owned(), headers, body: Vec::new() };
         Self { passed, principal: Arc::clone(principal), is_forwarded: false, may_be_redirected: false }
     }
@@ -694,9 +698,24 @@ fn lost(member: &Member) -> Refusal {
 #[cfg(test)]
 mod tests {
     use actix_web::body::MessageBody as _;
+    use actix_web::http::header::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::auth::Auth;
     use crate::request_id::RequestId;
+
+    #[test]
+    fn the_id_of_a_request_that_an_instance_makes_by_itself_is_taken_as_it_is_sent() {
+        for id in ["node-gpu-1".to_owned(), format!("node-{}", "n".repeat(wire::limits::NODE_ID_CHARS_MAX))] {
+            let own = ForwardedRequest::own(&Auth::open().named("").unwrap(), &id);
+            let mut headers = HeaderMap::new();
+            for (name, value) in own.within("GET", "/v1/whoami".to_owned(), None).passed.headers {
+                headers.insert(HeaderName::from_static(name), HeaderValue::from_bytes(&value).unwrap());
+            }
+            let sent = headers.get(X_REQUEST_ID_NAME).cloned();
+            assert_eq!(sent, Some(RequestId::of(&headers).value()), "{id}");
+        }
+    }
 
     #[test]
     fn the_answer_of_another_instance_is_marked_as_one() {

@@ -9,10 +9,15 @@ use super::world::{frame, message, node};
 use crate::tokens::{Guarded, first, root};
 use crate::until;
 
-/// A node `gpu-1` that says that it runs these; its first frame is not read yet.
+/// The longest name that a node may have.
+fn longest() -> String {
+    format!("gpu-{}", "1".repeat(124))
+}
+
+/// A node of the longest name that says that it runs these; its first frame is not read yet.
 async fn hello(daemon: &Guarded, token: &str, running: &Value) -> Socket {
     let mut socket = Socket::connect_with(daemon.instance.url(), token).await.unwrap();
-    let hello = json!({"node_id": "gpu-1", "capacity": 1, "running": running});
+    let hello = json!({"node_id": longest(), "capacity": 1, "running": running});
     socket.send(message("hello", &hello)).await.unwrap();
     socket
 }
@@ -57,8 +62,9 @@ async fn a_node_id_belongs_to_its_token_where_no_bus_joins_the_instances() {
     thief.send(result("forged")).await.unwrap();
     assert_eq!(first(&mut thief).await, "4401");
     let claim = |daemon, token: &'static str| async move {
-        let (status, told) = Guarded::ask(daemon, token, "GET", "/v1/whoami?node=gpu-1", None).await;
-        assert_eq!((status, &told["node"]["id"]), (200, &json!("gpu-1")), "{told}");
+        let path = format!("/v1/whoami?node={}", longest());
+        let (status, told) = Guarded::ask(daemon, token, "GET", &path, None).await;
+        assert_eq!((status, &told["node"]["id"]), (200, &json!(longest())), "{told}");
         told["node"]["status"].as_str().unwrap().to_owned()
     };
     assert_eq!([claim(&one, "ops").await, claim(&one, "other").await], ["own", "anothers"]);
