@@ -390,7 +390,7 @@ impl Forwarder {
                 Next::NotOwner(Some(owner), _) if owner.id != incarnation.identity.id => owner,
                 Next::NotOwner(_, answer) => return Ok(answer),
                 Next::Again => member,
-                Next::Away => return Err(redirect(&member)),
+                Next::Away => return Err(away(&member)),
             };
             is_last = true;
         }

@@ -38,6 +38,7 @@ async fn an_instance_that_a_request_for_it_does_not_reach_is_avoided_and_its_add
         panic!("it was answered")
     };
     assert_eq!(refusal.code(), Code::NotOwner, "{refusal}");
+    assert!(refusal.to_string().contains("could not be reached from here"), "{refusal}");
     assert_eq!(refusal.owner_and_url(), (Some(away.to_string()), Some(url.to_owned())));
     assert_eq!(view.owner_of(&theirs), KeyOwner::Here);
 }
