@@ -37,11 +37,19 @@ pub(super) struct Transfers {
 #[derive(Default)]
 struct Known {
     /// What the ledger has of this instance's nodes.
-    note: Option<String>,
+    noted: Noted,
     /// Transfers to this instance that its lane was sent to look for.
     given: u64,
     unserved: Unserved,
     turns: Turns,
+}
+
+/// A note in the ledger, as far as is known.
+#[derive(Default)]
+struct Noted {
+    note: Option<String>,
+    /// A write had no answer: the ledger may have that note, or may have it yet.
+    is_unsure: bool,
 }
 
 /// Where the next look begins, so that each tenant and each session has its turn though one look does not reach all.
@@ -115,11 +123,11 @@ impl Transfers {
 
     /// Says what the nodes of this instance can do, if that is new, and has its lane look for what was given to it.
     async fn note(&self, known: &mut Known, note: Option<String>) -> ledger::Result<()> {
-        let given = if known.note != note {
-            let given = self.ledger.note_nodes(self.keeper.me(), note.as_deref()).await?;
-            known.note = note;
-            given
-        } else if known.note.is_some() {
+        let given = if known.noted.lacks(note.as_deref()) {
+            let given = self.ledger.note_nodes(self.keeper.me(), note.as_deref()).await;
+            known.noted.wrote(note, &given);
+            given?
+        } else if known.noted.note.is_some() {
             self.ledger.transfers_to(self.keeper.me()).await?
         } else {
             return Ok(());
@@ -131,6 +139,21 @@ impl Transfers {
             known.given = given;
         }
         Ok(())
+    }
+}
+
+impl Noted {
+    /// Whether this is to be written: the ledger has another note, or may have.
+    fn lacks(&self, note: Option<&str>) -> bool {
+        self.is_unsure || self.note.as_deref() != note
+    }
+
+    /// Notes what the write of this came to.
+    fn wrote<T>(&mut self, note: Option<String>, answer: &ledger::Result<T>) {
+        match answer {
+            Ok(_) => *self = Self { note, is_unsure: false },
+            Err(error) => self.is_unsure |= error.may_have_written(),
+        }
     }
 }
 
@@ -239,6 +262,7 @@ fn able<'o>(needs: &Requirements, others: &'o Others) -> Vec<(&'o InstanceId, Sp
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
     use std::time::Duration;
 
     use domain::job::{Attempt, LiveJob, Priority, Spec};
@@ -252,6 +276,24 @@ mod tests {
 
     fn needs(pool: &str) -> Arc<Requirements> {
         Arc::new(Requirements { pool: PoolName::parse(pool).ok(), ..Requirements::default() })
+    }
+
+    /// Else others would give jobs to an instance that has no node for them any more, or does not look for what it is given.
+    #[test]
+    fn after_a_write_without_an_answer_a_note_is_written_again_also_where_it_is_as_it_was_before() {
+        let (mut noted, note) = (Noted::default(), "[]");
+        assert!(!noted.lacks(None) && noted.lacks(Some(note)));
+        let lost = || io::Error::from(ErrorKind::ConnectionReset);
+        let failed = |noted: &mut Noted, error| noted.wrote(Some(note.to_owned()), &Err::<(), _>(error));
+        failed(&mut noted, ledger::Error::unavailable(lost()));
+        assert!(!noted.lacks(None), "nothing was written");
+        failed(&mut noted, ledger::Error::unknown(lost()));
+        failed(&mut noted, ledger::Error::unavailable(lost()));
+        assert!(noted.lacks(None) && noted.lacks(Some(note)));
+        noted.wrote(None, &Ok(()));
+        assert!(!noted.lacks(None));
+        noted.wrote(Some(note.to_owned()), &Ok(()));
+        assert!(noted.lacks(None) && !noted.lacks(Some(note)));
     }
 
     #[test]
