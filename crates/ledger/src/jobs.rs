@@ -413,6 +413,13 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>>;
 
+    /// The same, to answer as done what an earlier call may have written of it: on PostgreSQL that call may have been cut off while
+    /// its commit waited for a synchronous standby. It is answered once the standby has what is answered.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`], also as long as such a standby is away, and defects.
+    async fn settled_job(&self, id: JobId) -> Result<Option<JobRecord>>;
+
     /// The states of these jobs, in any order, without reading what makes their rows large. One that never was, or was
     /// purged, is missing from it.
     ///

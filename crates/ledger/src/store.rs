@@ -214,9 +214,8 @@ impl Store {
         self.with(Way::KeyReads, move |mut session| {
             Box::pin(async move {
                 let found = session.all(ask).await?;
-                if !found.is_empty() && session.kind() == Kind::Postgres {
-                    // On the connection that has read: another one may reach the next primary.
-                    remembered.answered(session.answer(SETTLE.on(Kind::Postgres)).await?.mark(), None);
+                if !found.is_empty() {
+                    settle(&mut session, &remembered).await?;
                 }
                 Ok(found)
             })
@@ -393,6 +392,14 @@ impl Store {
         })
         .await
     }
+}
+
+/// Waits until a synchronous standby has all that the session has read. By that session: another one may reach the next primary.
+async fn settle(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Result<()> {
+    if session.kind() == Kind::Postgres {
+        remembered.answered(session.answer(SETTLE.on(Kind::Postgres)).await?.mark(), None);
+    }
+    Ok(())
 }
 
 /// Reads the ledger's identity and raises its position, on one connection: two could be of two servers.

@@ -159,7 +159,8 @@ impl Jobs {
         loop {
             let job = self.get(id).await?;
             if job.state == State::Finished {
-                return Ok(job);
+                // A request before this one may have cancelled it unheard.
+                return self.callers.ledger.settled_job(id).await?.ok_or(Refusal::UnknownJob);
             }
             let (reply, answer) = oneshot::channel();
             let command = LaneCommand::Cancel(id, job.spec.class(), reply);

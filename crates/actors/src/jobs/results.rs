@@ -371,7 +371,8 @@ impl ResultWriter {
         result: &NodeResult,
         is_unsure: bool,
     ) -> ledger::Result<(Answer, Option<Consequence>)> {
-        let found = self.ledger.job(result.job).await?;
+        // After `committed` its node forgets it.
+        let found = self.ledger.settled_job(result.job).await?;
         if let Some(job) = found.filter(|job| was_ended_by(job, result, node)) {
             let follows = is_unsure.then(|| consequence_in(&job, result.attempt)).flatten();
             return Ok((Answer::Committed, follows));

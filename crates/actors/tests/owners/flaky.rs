@@ -286,6 +286,10 @@ impl Jobs for Flaky {
         self.plan.job_reads.of_whole()?;
         self.real.job(id).await
     }
+    async fn settled_job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        self.plan.job_reads.of_settled()?;
+        self.real.settled_job(id).await
+    }
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, domain::job::State)>> {
         self.plan.job_reads.of_states().await;
         self.real.job_states(jobs).await

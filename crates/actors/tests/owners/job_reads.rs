@@ -16,6 +16,7 @@ pub struct JobReads {
     /// Reads of what unfinished jobs carry are never answered.
     pub unfinished_stall: AtomicBool,
     of_whole: AtomicUsize,
+    of_settled: AtomicUsize,
     of_states: AtomicUsize,
     of_unfinished: AtomicUsize,
 }
@@ -29,6 +30,12 @@ impl JobReads {
             Ok(_) => Err(Error::unavailable(lost())),
             Err(_) => Ok(()),
         }
+    }
+
+    /// A whole job is to be read, and to be what a standby has.
+    pub fn of_settled(&self) -> Result<()> {
+        self.of_settled.fetch_add(1, Ordering::SeqCst);
+        self.of_whole()
     }
 
     /// The states of some jobs are to be read.
@@ -50,6 +57,11 @@ impl JobReads {
     /// How often unfinished jobs were read with what they carry.
     pub fn unfinished(&self) -> usize {
         self.of_unfinished.load(Ordering::SeqCst)
+    }
+
+    /// How many jobs were read that were to be what a standby has.
+    pub fn settled(&self) -> usize {
+        self.of_settled.load(Ordering::SeqCst)
     }
 
     /// How many whole jobs were read, and how often states.

@@ -313,6 +313,22 @@ async fn a_result_that_is_written_is_told_although_the_one_before_it_could_not_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_found_done_is_answered_by_what_a_standby_has() {
+    let lanes = open().await;
+    let (node, job, reads) = (NodeId::parse("n").unwrap(), JobId::from_u128(1), &lanes.plan.job_reads);
+    dispatch_elsewhere(&lanes.ledger, job, &node).await;
+    // The commit of the first report has waited for a standby.
+    for settled in [0, 1] {
+        let result = NodeResult { job, attempt: Attempt::new(1), output: Ok("7".to_owned()) };
+        let (answer, _) = lanes.jobs.results(&node, vec![result], false).await.remove(0);
+        assert_eq!((answer, reads.settled()), (Answer::Committed, settled));
+    }
+    assert_eq!(lanes.jobs.cancel(job).await.unwrap().state, State::Finished);
+    assert_eq!(reads.settled(), 2);
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_that_a_ledger_that_went_back_does_not_know_is_not_stale_before_it_is_recovered() {
     let lanes = open().await;
     let (node, recovery) = (NodeId::parse("n").unwrap(), &lanes.plan.recovery);

@@ -11,7 +11,7 @@ use domain::{
 };
 
 use super::fence::keep_keys;
-use super::{Decided, Store, Way, audit};
+use super::{Decided, Store, Way, audit, settle};
 use crate::keys::Keeping;
 use crate::{Error, Kind, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
@@ -81,20 +81,11 @@ impl Jobs for Store {
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
-        let (live, finished) = (self.ask(&SHOW).bind(Id(id)), self.ask(&SHOW_FINISHED).bind(Id(id)));
-        let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
-            .with(Way::KeyReads, move |mut session| {
-                Box::pin(async move {
-                    // A job moves one way only: one that is not found here any more is found there.
-                    let live = session.all(live).await?;
-                    if !live.is_empty() {
-                        return Ok((live, Vec::new()));
-                    }
-                    Ok((live, session.all(finished).await?))
-                })
-            })
-            .await?;
-        Ok(rows::newest_first(live, finished, 1)?.pop())
+        self.read_job(id, false).await
+    }
+
+    async fn settled_job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        self.read_job(id, true).await
     }
 
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>> {
@@ -351,6 +342,28 @@ impl Jobs for Store {
 }
 
 impl Store {
+    /// One job. With `settles` it is answered once a synchronous standby has what is answered, as [`Self::settled`].
+    async fn read_job(&self, id: JobId, settles: bool) -> Result<Option<JobRecord>> {
+        let (live, finished) = (self.ask(&SHOW).bind(Id(id)), self.ask(&SHOW_FINISHED).bind(Id(id)));
+        let remembered = self.remembered.clone();
+        let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
+            .with(Way::KeyReads, move |mut session| {
+                Box::pin(async move {
+                    let (live, mut ended) = (session.all(live).await?, Vec::new());
+                    // A job moves one way only: one that is not found here any more is found there.
+                    if live.is_empty() {
+                        ended = session.all(finished).await?;
+                    }
+                    if settles && !(live.is_empty() && ended.is_empty()) {
+                        settle(&mut session, &remembered).await?;
+                    }
+                    Ok((live, ended))
+                })
+            })
+            .await?;
+        Ok(rows::newest_first(live, finished, 1)?.pop())
+    }
+
     /// An ask for `limit` jobs of a lane behind an id.
     fn behind(&self, statement: &Statement, lane: &LaneId, after: Option<JobId>, limit: u32) -> Ask {
         self.ask(statement).bind(lane.as_str()).bind(after.map_or(Id::LOWEST, Id)).bind(i64::from(limit))

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use domain::IdempotencyKey;
-use ledger::{JobKey, KeptPlan, KeyScope, NewPlan, Opened, Options, PlanCreated};
+use ledger::{Acquisition, JobKey, KeptPlan, KeyScope, Lane, NewPlan, Opened, Options, PlanCreated};
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
 
-use crate::bench::eventually;
+use crate::bench::{LONG_MS, eventually, owner};
 use crate::plan_steps::{new, plan, plan_id};
 use crate::sessions::spec;
-use crate::shop::session_id;
+use crate::shop::{complete, instance_lane, job, of_lane, said, session_id, submit_placed};
 
 fn key(name: &str) -> JobKey {
     let scope = KeyScope { scope: "someone".to_owned(), key: IdempotencyKey::parse(name).unwrap() };
@@ -35,6 +35,13 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         call_timeout_ms: 2_000,
     };
     let ledger = ledger::open(&options).await.unwrap();
+    let (of_owner, me) = (instance_lane(&owner("a")), owner("a"));
+    let Acquisition::Acquired { token, .. } = ledger.acquire(of_owner.lease(), &me, LONG_MS).await.unwrap()
+    else {
+        panic!("nobody else has it");
+    };
+    let lane = Lane { id: of_owner, owner: me, token };
+    ledger.commit_jobs(of_lane(&lane, [submit_placed(job(1))])).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
     let make = async |id: u128, named: u128| {
@@ -53,6 +60,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     }
     let hung = [open("keyed", true).await, open("named", false).await];
     assert!(hung.iter().all(Result::is_err), "{hung:?}");
+    let reported = ledger.commit_jobs(said([complete(job(1), 1, "1")])).await;
+    assert!(reported.as_ref().is_err_and(ledger::Error::may_have_written), "{reported:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -65,6 +74,11 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         "{opened:?}"
     );
     assert!(ledger.kept_plan(&key(&format!("p{last}")).scope).await.is_err());
+    let found = ledger.job(job(1)).await.unwrap();
+    assert!(found.as_ref().is_some_and(|job| job.finished.is_some()), "{found:?}");
+    let settled = ledger.settled_job(job(1)).await;
+    assert!(settled.as_ref().is_err_and(ledger::Error::is_retryable), "{settled:?}");
+    assert_eq!(ledger.settled_job(job(2)).await.unwrap(), None, "there is nothing to be lost");
     says(&server, "alter system reset synchronous_standby_names").await;
     says(&server, "select pg_reload_conf()").await;
     let kept = PlanCreated::Kept(KeptPlan { body_hash: [3; 32], plan: plan_id(last) });
@@ -75,4 +89,5 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     let kept = Opened::Kept { body_hash: [3; 32], session: session_id("keyed") };
     assert_eq!(open("keyed", true).await.unwrap(), kept);
     assert!(matches!(open("named", false).await, Ok(Opened::Made { .. })));
+    assert_eq!(ledger.settled_job(job(1)).await.unwrap(), found);
 }
