@@ -285,7 +285,8 @@ fn both_dialects_have_the_same_files() {
 fn a_statement_has_one_file_for_both_databases_or_one_for_each_or_one_for_one() {
     let sql = root().join("crates/ledger/sql");
     let folders = ["both", "postgres", "postgres-only", "sqlite-only"];
-    let all: BTreeSet<_> = folders.iter().chain(&["sqlite"]).map(|name| (*name).to_owned()).collect();
+    let all: BTreeSet<_> =
+        folders.iter().chain(&["parts", "sqlite"]).map(|name| (*name).to_owned()).collect();
     assert_eq!(names_in(&sql), all);
     let mut seen = BTreeMap::new();
     for folder in folders {
@@ -316,7 +317,7 @@ fn statements_and_migrations_are_plain_ascii() {
 #[test]
 fn no_statement_of_postgres_looks_for_the_last_nonce_by_max() {
     let sql = root().join("crates/ledger/sql");
-    for folder in ["both", "postgres", "postgres-only"] {
+    for folder in ["both", "parts", "postgres", "postgres-only"] {
         for path in files(&sql.join(folder), &|path| has_extension(path, "sql")) {
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(!text.contains("max(nonce)"), "{}: ORDER BY nonce DESC LIMIT 1", path.display());

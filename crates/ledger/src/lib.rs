@@ -3,7 +3,8 @@
 //! What lives here: leases, the fenced write, nonces, jobs, sessions, plans, idempotency keys, what ids are made of, instances
 //! and settings, behind one trait per concern. `store` implements all of them once, for PostgreSQL and SQLite; one
 //! conformance suite tests both. Every statement is a file under `sql/`: in `both/` where both databases understand the
-//! same text, else in `postgres/` and `sqlite/` under the same name, or in a folder for the one database that needs it.
+//! same text, else in `postgres/` and `sqlite/` under the same name, or in a folder for the one database that needs it. Text
+//! that several statements share is a file in `parts/`, and stands in them as its name in braces.
 //! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the database's own.
 //! No other crate names `sqlx`.
 //!

@@ -42,7 +42,8 @@ macro_rules! statement {
 /// The text of a statement that only one of the databases needs.
 macro_rules! sql_file {
     ($folder:literal, $name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $folder, "/", $name, ".sql"))
+        // As `build.rs` has written it out.
+        include_str!(concat!(env!("OUT_DIR"), "/sql/", $folder, "/", $name, ".sql"))
     };
 }
 pub(crate) use {sql_file, statement};

@@ -113,9 +113,7 @@ WITH held AS MATERIALIZED (
 )
 --end
 SELECT resource, NULL::bytea AS written, (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id_if_assigned()::text::bigint,
-             CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                  THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+       {mark}
 FROM held
 UNION ALL
 SELECT NULL, string_agg(uuid_send(id), ''::bytea), (extract(epoch FROM now()) * 1000000)::bigint, NULL

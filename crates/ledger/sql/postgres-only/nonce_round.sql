@@ -63,9 +63,7 @@ fence AS MATERIALIZED (
 )
 --end
 SELECT (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id_if_assigned()::text::bigint,
-             CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                  THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+       {mark}
 --if moves
      , 1 / ((SELECT count(*) FROM moved) = cardinality($14))::int AS all_moved
 --end

@@ -1,7 +1,5 @@
 -- Commits a record of the log after all that the session has read. It is answered when a synchronous standby has that record,
 -- and with it all before; without such a standby nothing is written. The mark is read once the record is in the log.
 SELECT pg_logical_emit_message(true, 'fencepost', 'settle'::text) IS NOT NULL AS settles,
-       ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-             CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                  THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+       {mark}
 WHERE current_setting('synchronous_standby_names') <> ''

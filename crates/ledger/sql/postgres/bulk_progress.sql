@@ -6,6 +6,4 @@ SET behind = $3, page = NULL, done = done + $4, skipped = skipped + $5, failed =
 WHERE id = $1 AND token = $2 AND finished_at IS NULL
   AND (SELECT is_current FROM ledger_current)
 RETURNING {bulk},
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -11,6 +11,4 @@ WHERE id = $1 AND token = $2 AND finished_at IS NULL
         AND bulk.owner <> $3
   )
 RETURNING {bulk},
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -13,7 +13,5 @@ ORDER BY l.resource
 FOR KEY SHARE OF l SKIP LOCKED
 )
 SELECT resource, (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-             CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                  THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+       {mark}
 FROM locked

@@ -5,6 +5,4 @@ UPDATE id_segment
 SET next = next + greatest(step, $2), updated_at = clock_timestamp()
 WHERE tag = $1 AND (SELECT is_current FROM ledger_current) AND next <= 9223372036854775807 - greatest(step, $2)
 RETURNING next - greatest(step, $2) AS first, greatest(step, $2) AS length, step,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -13,6 +13,4 @@ SET next = s.next + wanted.count * s.increment, updated_at = clock_timestamp()
 FROM wanted
 WHERE s.sequence = wanted.sequence AND (SELECT is_current FROM ledger_current) AND s.next <= 9223372036854775807 - wanted.count * s.increment
 RETURNING s.sequence, s.next, s.increment,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

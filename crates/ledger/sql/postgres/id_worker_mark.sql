@@ -12,6 +12,4 @@ UPDATE id_worker
 SET mark_ms = greatest(mark_ms, least($4, (extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5)), fencing_token = $2, updated_at = clock_timestamp()
 WHERE worker = $1 AND EXISTS (SELECT FROM fence)
 RETURNING mark_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS database_ms,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -32,6 +32,4 @@ SELECT {given}, created_at, attempt, counted + counts, dispatched_at, running_at
        outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END
 FROM gone
 RETURNING id, (extract(epoch FROM finished_at) * 1000000)::bigint AS at,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -5,8 +5,6 @@ WITH locked AS MATERIALIZED (
     SELECT id FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
 )
 SELECT l.id, (extract(epoch FROM now()) * 1000000)::bigint AS at,
-       ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id_if_assigned()::text::bigint,
-             CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                  THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+       {mark}
 FROM (SELECT) AS one
 LEFT JOIN locked l ON TRUE

@@ -13,6 +13,4 @@ WHERE resource = $1
   AND (owner = $2 OR (owner IS NULL AND resource <> 'instance:' || $2)
        OR (expires_at <= clock_timestamp() AND resource NOT LIKE 'instance:%'))
 RETURNING fencing_token, expires_at,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -8,6 +8,4 @@ SELECT $1, $2, CASE WHEN $1 LIKE 'plan:%' OR $1 LIKE 'session:%' THEN 1 ELSE tok
 FROM ledger_recovery
 ON CONFLICT DO NOTHING
 RETURNING fencing_token, expires_at,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -13,6 +13,4 @@ WHERE resource = $1 AND owner = $2 AND fencing_token = $3
       WHERE i.resource = 'instance:' || $4 AND i.owner = $4 AND i.expires_at > clock_timestamp()
   )
 RETURNING resource,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -16,6 +16,4 @@ WHERE resource = $1
       WHERE i.resource = 'instance:' || $3 AND i.owner = $3 AND i.expires_at > clock_timestamp()
   )
 RETURNING fencing_token, expires_at,
-          ARRAY[nullif(current_setting('fencepost.timeline', true), '')::bigint, pg_current_xact_id()::text::bigint,
-                CASE WHEN current_setting('fencepost.timeline', true) <> ''
-                     THEN pg_current_wal_insert_lsn() - '0/0' END]::bigint[] AS mark
+          {mark}

@@ -322,7 +322,7 @@ async fn an_owner_that_acquires_anew_waits_for_its_own_zombie() {
     // What is left in the server of a transaction whose client is gone.
     let mut zombie = session(&b).await;
     sqlx::query("BEGIN").execute(&mut zombie).await.unwrap();
-    let locked = sqlx::query(include_str!("../../sql/postgres/fence_lock.sql"))
+    let locked = sqlx::query(sql!("postgres/fence_lock"))
         .bind(vec![Resource::signer(&s).to_string()])
         .bind(vec![1_i64])
         .bind(vec![a.as_str()])

@@ -35,8 +35,8 @@ macro_rules! load {
     ($sqlite:literal, $postgres:literal, $name:literal, $types:literal, $values:literal, $indexes:expr) => {
         Load {
             name: $name,
-            sqlite: include_str!(concat!("../../sql/", $sqlite, "/", $name, ".sql")),
-            postgres: include_str!(concat!("../../sql/", $postgres, "/", $name, ".sql")),
+            sqlite: include_str!(concat!(env!("OUT_DIR"), "/sql/", $sqlite, "/", $name, ".sql")),
+            postgres: include_str!(concat!(env!("OUT_DIR"), "/sql/", $postgres, "/", $name, ".sql")),
             types: $types,
             values: $values,
             indexes: &$indexes,
@@ -176,12 +176,12 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
         let scans = plan.lines().any(|step| step == "SCAN job" || step == "SCAN job_finished");
         assert!(!scans, "{name}:\n{plan}");
     }
-    let on_nodes = listed_on_nodes(include_str!("../../sql/sqlite/job_list.sql"));
+    let on_nodes = listed_on_nodes(sql!("sqlite/job_list"));
     let plan = explained_by_sqlite(&mut asks, &on_nodes, ON_NODES).await;
     assert!(plan.contains("job_in_flight"), "{plan}");
     // The dead without those that were dismissed.
-    let list = with_mark(include_str!("../../sql/sqlite/job_list_finished.sql"), "dead");
-    let next = include_str!("../../sql/both/bulk_next_finished.sql").replace("--? by_", "--? ");
+    let list = with_mark(sql!("sqlite/job_list_finished"), "dead");
+    let next = sql!("both/bulk_next_finished").replace("--? by_", "--? ");
     for dead in [list, with_mark(&next, "dead")] {
         let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
         assert!(plan.contains("job_finished_undismissed"), "{plan}");
@@ -204,8 +204,7 @@ async fn sqlite_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
 async fn sqlite_finds_plans_of_one_status_and_entries_of_the_audit_by_their_indexes() {
     let b = Bench::sqlite().await;
     let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
-    let (plans, audit) =
-        (include_str!("../../sql/both/plan_list.sql"), include_str!("../../sql/sqlite/audit_list.sql"));
+    let (plans, audit) = (sql!("both/plan_list"), sql!("sqlite/audit_list"));
     for (statement, mark, index) in [
         (plans, "status", "plan_status"),
         (audit, "principal", "audit_principal"),
@@ -249,7 +248,7 @@ async fn postgres_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
 async fn sqlite_counts_tasks_and_unknown_stages_plan_by_plan() {
     let b = Bench::sqlite().await;
     let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
-    let counts = include_str!("../../sql/sqlite/plan_counts.sql");
+    let counts = sql!("sqlite/plan_counts");
     let plan: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {counts}")))
             .fetch_all(&mut asks)
@@ -278,7 +277,7 @@ async fn postgres_counts_tasks_plan_by_plan_whatever_it_knows_of_the_plans() {
     .execute(&mut session)
     .await
     .unwrap();
-    let counts = include_str!("../../sql/postgres/plan_counts.sql");
+    let counts = sql!("postgres/plan_counts");
     let plan: Vec<String> =
         sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN {counts}"))).fetch_all(&mut session).await.unwrap();
     let plan = plan.join("\n");
@@ -377,7 +376,7 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         let scans = tables.iter().any(|table| plan.contains(&format!("Seq Scan on {table} ")));
         assert!(!scans, "{name}:\n{plan}");
     }
-    let list = include_str!("../../sql/postgres/job_list_finished.sql");
+    let list = sql!("postgres/job_list_finished");
     for (mark, index) in LISTS {
         let list = with_mark(&list.replace(" --? anywhere", ""), mark);
         let types = "uuid, bigint, text, text, text, text, text";
@@ -389,10 +388,10 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         );
         assert!(!plan.contains("Seq Scan on job_finished_rest"), "{mark}:\n{plan}");
     }
-    let unfinished = include_str!("../../sql/postgres/job_list.sql");
+    let unfinished = sql!("postgres/job_list");
     // As in the sessions that run them.
     sqlx::raw_sql("SET enable_seqscan = off").execute(&mut session).await.unwrap();
-    let newest = include_str!("../../sql/postgres-only/job_list_newest.sql");
+    let newest = sql!("postgres-only/job_list_newest");
     for (name, list, part) in [
         ("of_sessions", list, "job_finished_rest_session_id_idx"),
         ("unfinished_of_sessions", unfinished, "job_session"),
@@ -418,7 +417,7 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
     fill_finished(&mut session).await;
     sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut session).await.unwrap();
-    let next = include_str!("../../sql/both/bulk_next_finished.sql");
+    let next = sql!("both/bulk_next_finished");
     for (mark, index) in LISTS {
         let next = with_mark(&next.replace("--? by_", "--? "), mark);
         let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
@@ -434,7 +433,7 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     // Where no index is of the filter, and for unfinished jobs, a scan reads so many rows in the order of their ids.
     for (name, next, index) in [
         ("next_any", next, "job_finished_rest_pkey"),
-        ("next_unfinished", include_str!("../../sql/both/bulk_next_unfinished.sql"), "job_pkey"),
+        ("next_unfinished", sql!("both/bulk_next_unfinished"), "job_pkey"),
     ] {
         let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
         let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
@@ -451,7 +450,7 @@ async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
     sqlx::raw_sql(BY_KEYS).execute(&mut session).await.unwrap();
     // Of the columns of a new job those that the statement names itself.
-    let round = include_str!("../../sql/postgres-only/job_round.sql")
+    let round = sql!("postgres-only/job_round")
         .replace(
             "{given unnested $20}",
             "unnest($20::uuid[]) AS id, unnest($21::text[]) AS lane, unnest($22::text[]) AS node",
@@ -616,10 +615,10 @@ async fn what_is_behind_the_last_place_of_a_long_session_is_found_at_once() {
         .execute(&mut session)
         .await
         .unwrap();
-    let results = include_str!("../../sql/postgres/session_results.sql");
-    let places = include_str!("../../sql/both/session_places.sql");
-    let counts = include_str!("../../sql/postgres/session_counts.sql");
-    let attempts = include_str!("../../sql/postgres/session_last_attempts.sql");
+    let results = sql!("postgres/session_results");
+    let places = sql!("both/session_places");
+    let counts = sql!("postgres/session_counts");
+    let attempts = sql!("postgres/session_last_attempts");
     let behind =
         |ask: fn(u32) -> String| [LAST, LAST - 5, LAST / 2, 0].into_iter().map(ask).collect::<Vec<_>>();
     let statements = [

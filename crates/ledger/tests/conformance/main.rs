@@ -3,6 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+/// The text of a statement as it is sent, by its folder and its name.
+macro_rules! sql {
+    ($statement:literal) => {
+        include_str!(concat!(env!("OUT_DIR"), "/sql/", $statement, ".sql"))
+    };
+}
+
 mod audit;
 mod bench;
 mod bulks;

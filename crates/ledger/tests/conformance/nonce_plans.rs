@@ -104,7 +104,7 @@ async fn postgres_reads_a_page_of_very_many_holds_without_the_others() {
 async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was_made() {
     let b = Bench::postgres().await;
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-    let list = include_str!("../../sql/postgres/nonce_list.sql");
+    let list = sql!("postgres/nonce_list");
     // As the sessions that run it. A plan is kept that was made before there were any rows.
     let settings = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
     sqlx::raw_sql(settings).execute(&mut session).await.unwrap();
@@ -112,10 +112,10 @@ async fn postgres_finds_the_nonces_of_a_state_by_its_index_whenever_the_plan_was
         let list = with_mark(list, status);
         explained(&mut session, &format!("kept_{status}"), &list, "text, bigint, bigint", "'s', 7, 10").await;
     }
-    let next = include_str!("../../sql/postgres/nonce_list_next.sql");
+    let next = sql!("postgres/nonce_list_next");
     let next = explained(&mut session, "kept_next", next, "text, bigint, bigint", "'s', 7, 10").await;
     assert!(!next.contains("Sort") && !next.contains("Bitmap"), "{next}");
-    let confirm = include_str!("../../sql/postgres/confirm_known.sql");
+    let confirm = sql!("postgres/confirm_known");
     let values = "'s', 99800, 7, '00000000-0000-0000-0000-000000000001'";
     explained(&mut session, "confirm", confirm, "text, bigint, bigint, uuid", values).await;
     for prepare in [FILL, "ANALYZE signer_nonce_allocation", "SET plan_cache_mode = force_custom_plan"] {
@@ -146,7 +146,7 @@ async fn run(session: &mut PgConnection, call: &str) -> String {
 async fn sqlite_finds_the_nonces_of_a_state_by_its_index() {
     let b = Bench::sqlite().await;
     let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
-    let list = include_str!("../../sql/sqlite/nonce_list.sql");
+    let list = sql!("sqlite/nonce_list");
     for (status, index) in LISTS {
         let explain = format!("EXPLAIN QUERY PLAN {}", with_mark(list, status));
         let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(AssertSqlSafe(explain))
@@ -160,7 +160,7 @@ async fn sqlite_finds_the_nonces_of_a_state_by_its_index() {
         assert!(plan.contains(index) && plan.starts_with("SEARCH"), "{status}:\n{plan}");
         assert_eq!(plan.contains("TEMP B-TREE"), status == "HELD", "{status}:\n{plan}");
     }
-    let explain = format!("EXPLAIN QUERY PLAN {}", include_str!("../../sql/sqlite/nonce_list_next.sql"));
+    let explain = format!("EXPLAIN QUERY PLAN {}", sql!("sqlite/nonce_list_next"));
     let plan: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(AssertSqlSafe(explain)).bind("s").bind(7).bind(10).fetch_all(&mut asks).await.unwrap();
     let plan = plan.into_iter().map(|step| step.3).collect::<Vec<_>>().join("\n");

@@ -8,16 +8,8 @@ use crate::bench::{BY_KEYS, Bench};
 /// The statements of a load, and what each may use. A scan of the table, or of all nonces that the signer
 /// ever had, is neither.
 const LOADS: [(&str, &str, &str); 2] = [
-    (
-        "nonce_holes",
-        include_str!("../../sql/sqlite/nonce_holes.sql"),
-        include_str!("../../sql/postgres/nonce_holes.sql"),
-    ),
-    (
-        "nonce_overdue",
-        include_str!("../../sql/sqlite/nonce_overdue.sql"),
-        include_str!("../../sql/postgres/nonce_overdue.sql"),
-    ),
+    ("nonce_holes", sql!("sqlite/nonce_holes"), sql!("postgres/nonce_holes")),
+    ("nonce_overdue", sql!("sqlite/nonce_overdue"), sql!("postgres/nonce_overdue")),
 ];
 
 #[tokio::test]
@@ -106,7 +98,7 @@ async fn plan_of(session: &mut PgConnection, call: &str) -> String {
 async fn postgres_looks_for_overdue_holds_at_one_entry_for_each_signer() {
     let b = Bench::postgres().await;
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
-    let statement = include_str!("../../sql/postgres/signer_overdue.sql");
+    let statement = sql!("postgres/signer_overdue");
     let prepare = format!("PREPARE look (text, text, bigint, bigint) AS {statement}");
     for text in [BY_KEYS, HOT_SIGNER, MANY_SIGNERS, &prepare] {
         sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut session).await.unwrap();
