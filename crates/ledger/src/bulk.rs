@@ -471,11 +471,8 @@ fn page(text: &str) -> Result<Vec<JobId>> {
     ids.iter().map(read).collect()
 }
 
-/// The columns of a [`BulkRow`]. They are named, since `*` would have those of a later release's migration, too.
-pub(crate) const BULK_COLUMNS: &str = "id, principal, action, filter, before, rate, status, matched, done, skipped, \
-                                       failed, error, created_at, finished_at, owner, token, page, body_hash, behind";
-
 record! {
+    /// As `sql/parts/bulk.sql` names the columns.
     pub(crate) struct BulkRow {
         pub(crate) id: BulkKey,
         principal: String,

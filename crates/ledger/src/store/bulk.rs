@@ -1,32 +1,29 @@
 //! The statements of bulk operations.
 
-use std::sync::LazyLock;
-
 use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 
 use super::jobs::removal;
 use super::{Decided, Store, Way, audit};
 use crate::bulk::{
-    BULK_COLUMNS, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade,
-    BulkRecord, BulkRow, BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text,
-    page_text,
+    BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade, BulkRecord, BulkRow,
+    BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
 use crate::{Error, Kind, Result, records};
 
 const CLOCK: Statement = statement!("clock");
-static CREATE: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!("bulk_create")));
-static SHOW: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!(both "bulk_show")));
-static KEPT: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!(both "bulk_kept")));
-static LIST: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!(both "bulk_list")));
+const CREATE: Statement = statement!("bulk_create");
+const SHOW: Statement = statement!(both "bulk_show");
+const KEPT: Statement = statement!(both "bulk_kept");
+const LIST: Statement = statement!(both "bulk_list");
 const OPEN: Statement = statement!("bulk_open");
-static TAKE: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!("bulk_take")));
-static LEAVE: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!(both "bulk_leave")));
-static PAGE: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!(both "bulk_page")));
-static PROGRESS: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!("bulk_progress")));
-static FINISH: LazyLock<Statement> = LazyLock::new(|| of_whole_rows(statement!("bulk_finish")));
+const TAKE: Statement = statement!("bulk_take");
+const LEAVE: Statement = statement!(both "bulk_leave");
+const PAGE: Statement = statement!(both "bulk_page");
+const PROGRESS: Statement = statement!("bulk_progress");
+const FINISH: Statement = statement!("bulk_finish");
 const CANCEL: Statement = statement!(both "bulk_cancel");
 const PURGE: Statement = statement!("bulk_purge");
 const NEXT_FINISHED: Statement = statement!(both "bulk_next_finished");
@@ -40,13 +37,6 @@ const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
 /// that clock, or goes by its own before it has. A job whose id is later than a time by more than this did not exist by then:
 /// without that bound the last page of a bulk operation would read every job that has come since.
 const CLOCKS_APART_MS: u64 = 86_400_000;
-
-/// The statement with all columns of a [`BulkRow`] in the place that is marked for them, `{bulk}`.
-fn of_whole_rows(statement: Statement) -> Statement {
-    // Each is made once for a process.
-    let expand = |text: &str| -> &'static str { text.replace("{bulk}", BULK_COLUMNS).leak() };
-    Statement { postgres: expand(statement.postgres), sqlite: expand(statement.sqlite) }
-}
 
 impl Store {
     /// An ask about the jobs of a bulk operation.
