@@ -3,11 +3,7 @@
 -- the sessions is looked up, as IS TRUE has it: = ANY would compare each job with all of them.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
 -- $8 after this id, $9 sessions
-SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
-       past_attempts,
-       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
-       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
-       state, held, '' AS payload, CAST(NULL AS text) AS stage
+SELECT {listed_job}, state, held
 FROM (SELECT * FROM job WHERE id < $1 ORDER BY id DESC LIMIT 10000) AS newest
 WHERE state = $7
   AND tenant = $4 --? tenant

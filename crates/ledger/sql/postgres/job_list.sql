@@ -4,11 +4,7 @@
 -- sessions are read and sorted in the same way.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
 -- $8 after this id, $9 sessions
-SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
-       past_attempts,
-       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
-       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
-       state, held, '' AS payload, CAST(NULL AS text) AS stage
+SELECT {listed_job}, state, held
 FROM job
 WHERE id < $1
   AND node IS NOT NULL --? on_nodes

@@ -3,11 +3,7 @@
 -- would be looked for among all that wait.
 -- ?1 before this id, ?2 limit, ?3 session, ?4 tenant, ?5 pool, ?6 kind, ?7 state,
 -- ?8 after this id, ?9 JSON array of sessions
-SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
-       past_attempts,
-       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
-       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
-       state, held, '' AS payload, CAST(NULL AS text) AS stage
+SELECT {listed_job}, state, held
 FROM job
      INDEXED BY job_in_flight --? on_nodes
 WHERE id < ?1

@@ -2,12 +2,8 @@
 -- with a mark is there only if the filter asks for it.
 -- ?1 before this id, ?2 limit, ?3 session, ?4 tenant, ?5 pool, ?6 kind, ?7 outcome,
 -- ?8 after this id, ?9 JSON array of sessions
-SELECT id, lane, seq, client_ref, retry_of, created_at, due_at, attempt, counted, node, holder, dispatched_at, running_at,
-       past_attempts,
-       session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts, backoff_initial_ms,
-       backoff_factor_percent, backoff_max_ms, on_recovery, kind, metadata, traceparent,
-       outcome, dead, error, finished_at, released_at, retried_as, dismissed_at, '' AS payload, CAST(NULL AS text) AS stage,
-       CAST(NULL AS text) AS result
+SELECT {listed_job},
+       outcome, dead, CAST(NULL AS text) AS result, error, finished_at, released_at, retried_as, dismissed_at
 FROM job_finished
 WHERE id < ?1
   AND session = ?3 --? session
