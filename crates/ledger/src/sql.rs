@@ -26,10 +26,17 @@ pub(crate) struct Statement {
     pub(crate) sqlite: &'static str,
 }
 
-/// The statement of that name: `statement!("x")` has a file for each database, `statement!(both "x")` one for both.
+/// The statement of that name: `statement!("x")` has a file for each database, `statement!(both "x")` one for both, and
+/// `statement!(postgres "x")` and `statement!(sqlite "x")` one for the only database that is asked.
 macro_rules! statement {
     (both $name:literal) => {
         $crate::sql::Statement::only($crate::sql::sql_file!("both", $name))
+    };
+    (postgres $name:literal) => {
+        $crate::sql::Statement::only($crate::sql::sql_file!("postgres-only", $name))
+    };
+    (sqlite $name:literal) => {
+        $crate::sql::Statement::only($crate::sql::sql_file!("sqlite-only", $name))
     };
     ($name:literal) => {
         $crate::sql::Statement {
@@ -39,7 +46,7 @@ macro_rules! statement {
     };
 }
 
-/// The text of a statement that only one of the databases needs.
+/// The text of a statement, of the file in this folder.
 macro_rules! sql_file {
     ($folder:literal, $name:literal) => {
         // As `build.rs` has written it out.

@@ -49,10 +49,10 @@ const HEALTH: Statement = statement!("health");
 const RAISE: Statement = statement!(both "identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
-const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
-const SETTLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "settle"));
-const RIGHTS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "rights"));
-const TABLE: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "table_there"));
+const PROBE_REMOVE: Statement = statement!(sqlite "write_probe_remove");
+const SETTLE: Statement = statement!(postgres "settle");
+const RIGHTS: Statement = statement!(postgres "rights");
+const TABLE: Statement = statement!(postgres "table_there");
 
 /// A look that reaches an old primary is done again on a new connection, until there were so many.
 const LOOKS_MAX: usize = 3;

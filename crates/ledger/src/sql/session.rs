@@ -4,12 +4,12 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, FromRow, PgConnection, PgTransaction, Row as _, SqliteConnection, SqliteTransaction};
 
-use super::{Arguments, Ask, Statement, sql_file, statement};
+use super::{Arguments, Ask, Statement, statement};
 use crate::Kind;
 use crate::identity::Mark;
 
 const CLOCK: Statement = statement!("clock");
-const MARK: Statement = Statement::only(sql_file!("postgres-only", "transaction_mark"));
+const MARK: Statement = statement!(postgres "transaction_mark");
 
 /// A row's record that can be read from either database. Columns are found by their names.
 pub(crate) trait FromEither: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> {}

@@ -11,14 +11,13 @@ use super::postgres::{KNOWN_WELL_FOR, ServerSessions};
 use super::sqlite::Pools;
 use crate::identity::{Mark, Remembered};
 use crate::outage::OutageWatch;
-use crate::sql::{Session, Statement, Transaction};
+use crate::sql::{Session, Statement, Transaction, statement};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
 use crate::unwritable::WriteWatch;
 use crate::{Error, Kind};
 
 /// Tells a session the position of the ledger.
-pub(super) const POSITION: Statement =
-    Statement::only(crate::sql::sql_file!("postgres-only", "position_note"));
+pub(super) const POSITION: Statement = statement!(postgres "position_note");
 
 /// Commits one train after the other.
 pub(super) struct Committer {

@@ -14,8 +14,8 @@ use crate::train::{Fence, FenceClaim, leases};
 use crate::{KeyScope, Kind};
 
 const LOCK: Statement = statement!("fence_lock");
-const HOLDS: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "fence_holds"));
-const CURRENT: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "identity_current"));
+const HOLDS: Statement = statement!(postgres "fence_holds");
+const CURRENT: Statement = statement!(postgres "identity_current");
 const KEEP: Statement = statement!("key_keep");
 const FORGET: Statement = statement!("key_forget");
 

@@ -28,7 +28,7 @@ use crate::jobs::{
 };
 use crate::nonces::KeyScope;
 use crate::records;
-use crate::sql::{Ask, Id, Statement, sql_file, statement};
+use crate::sql::{Ask, Id, Statement, statement};
 use crate::train::Link;
 
 const HOLD: Statement = statement!("job_hold");
@@ -38,7 +38,7 @@ const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
 const STATES: Statement = statement!("job_states");
 const STATES_FINISHED: Statement = statement!("job_states_finished");
 const LIST: Statement = statement!("job_list");
-const LIST_NEWEST: Statement = Statement::only(sql_file!("postgres-only", "job_list_newest"));
+const LIST_NEWEST: Statement = statement!(postgres "job_list_newest");
 const LIST_FINISHED: Statement = statement!("job_list_finished");
 const IN_FLIGHT: Statement = statement!("job_in_flight");
 const UNDER_WAY: Statement = statement!(both "job_under_way");

@@ -21,9 +21,9 @@ use crate::unwritable::{INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE};
 use crate::{Error, Kind, Result};
 
 const PURGE: Statement = statement!("job_purge");
-const PURGE_REST: Statement = Statement::only(sql_file!("postgres-only", "job_purge_rest"));
+const PURGE_REST: Statement = statement!(postgres "job_purge_rest");
 const PURGED_SEQ: Statement = statement!("session_purged_seq");
-const PARTITIONS: Statement = Statement::only(sql_file!("postgres-only", "job_partitions"));
+const PARTITIONS: Statement = statement!(postgres "job_partitions");
 const LOCK_WAIT: &str = sql_file!("postgres-only", "lock_wait");
 const REST: &str = sql_file!("postgres-only", "job_partition_rest");
 const ROOM: &str = sql_file!("postgres-only", "job_partition_room");

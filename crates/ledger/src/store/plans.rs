@@ -30,21 +30,21 @@ use crate::records;
 use crate::sql::{Moment, PlanKey, Statement, TaskKey, Transaction, narrowed, statement};
 use crate::store::jobs::{between, ids};
 use crate::train::{FenceClaim, Link, lease_ended};
-use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits, sql};
+use crate::{Error, JobKey, KeyScope, Kind, Ledger as _, Result, batch_limits};
 use write::{Ending, NewEvents, define, lock, locker, tell, unlock, write};
 
 const CREATE: Statement = statement!("plan_create");
 const TASK_CREATE: Statement = statement!("plan_task_create");
 const HELD: Statement = statement!("tenant_held");
 const PURGE: Statement = statement!("plan_purge");
-const FREE: Statement = Statement::only(sql::sql_file!("sqlite-only", "plan_free"));
+const FREE: Statement = statement!(sqlite "plan_free");
 const OLDEST: Statement = statement!("plan_oldest");
 const TRIMS: [Statement; 3] = [
     statement!(both "plan_trim_events"),
     statement!(both "plan_trim_checkpoints"),
     statement!(both "plan_trim_stages"),
 ];
-const LEASES_LOCK: Statement = Statement::only(sql::sql_file!("postgres-only", "leases_lock"));
+const LEASES_LOCK: Statement = statement!(postgres "leases_lock");
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!("plan_tasks");

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::{Decided, Store, Way, audit};
 use crate::recover::{Margins, RECOVERED_MARK_MS, RECOVERED_RANGES, RECOVERED_TOKENS, Recovery};
-use crate::sql::{Ask, Statement, sql_file, statement};
+use crate::sql::{Ask, Statement, statement};
 use crate::{Kind, Result};
 
-const LOCK: Statement = Statement::only(sql_file!("postgres-only", "recover_lock"));
-const PATIENCE: Statement = Statement::only(sql_file!("postgres-only", "recover_patience"));
+const LOCK: Statement = statement!(postgres "recover_lock");
+const PATIENCE: Statement = statement!(postgres "recover_patience");
 const POSITION: Statement = statement!("recover_position");
 const FLOOR: Statement = statement!("recover_floor");
 const LEASES: Statement = statement!("recover_leases");

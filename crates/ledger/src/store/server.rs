@@ -5,12 +5,12 @@ use sqlx::PgConnection;
 use super::failure::{is_lost, is_passing};
 use crate::Kind;
 use crate::identity::{Mark, Remembered, Replayed, Server};
-use crate::sql::{Session, Statement, sql_file};
+use crate::sql::{Session, Statement, statement};
 
-const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
-const LACKS: Statement = Statement::only(sql_file!("postgres-only", "server_lacks"));
-const LOWER: Statement = Statement::only(sql_file!("postgres-only", "identity_lower"));
-const TIMELINE: Statement = Statement::only(sql_file!("postgres-only", "timeline_note"));
+const SERVER: Statement = statement!(postgres "server_show");
+const LACKS: Statement = statement!(postgres "server_lacks");
+const LOWER: Statement = statement!(postgres "identity_lower");
+const TIMELINE: Statement = statement!(postgres "timeline_note");
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
 /// what this process was answered. Refuses any other server than the one that a look accepted, and one that did not tell in time.

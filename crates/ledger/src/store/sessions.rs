@@ -32,7 +32,7 @@ const UNFINISHED: Statement = statement!(both "session_unfinished");
 const REFS: Statement = statement!(both "session_refs");
 const IDLE: Statement = statement!("session_idle");
 const PURGE: Statement = statement!("session_purge");
-const FREE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "session_free"));
+const FREE: Statement = statement!(sqlite "session_free");
 
 /// What became of the rows of a new session.
 enum Making {

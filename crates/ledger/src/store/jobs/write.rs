@@ -12,7 +12,7 @@ use crate::jobs::plan::{
     Admitted, AttemptGuard, Dispatched, Finish, KeptSubmit, New, Released, Requeue, Retried, WritePlan,
 };
 use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobVerdict, JobsVerdict};
-use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
+use crate::sql::{Ask, Id, Rows, Sectioned, Session, Statement, Transaction, statement};
 use crate::store::committer::{Kept, Write, Written};
 use crate::store::failure::write_failed;
 use crate::store::fence::{fence, is_current, judge, keep_keys};
@@ -28,11 +28,10 @@ const DISPATCH: Statement = statement!("job_dispatch");
 const RUN: Statement = statement!("job_run");
 const BACK: Statement = statement!("job_back");
 static FINISH: LazyLock<Statement> = LazyLock::new(|| expanded(statement!("job_finish")));
-const FORGET: Statement = Statement::only(sql_file!("sqlite-only", "job_forget"));
+const FORGET: Statement = statement!(sqlite "job_forget");
 const RELEASE: Statement = statement!("job_release");
 static ROUND: LazyLock<Sectioned<4>> = LazyLock::new(|| {
-    let round = expanded(Statement::only(sql_file!("postgres-only", "job_round")));
-    Sectioned::new(round, ["new", "keys", "begins", "ends"])
+    Sectioned::new(expanded(statement!(postgres "job_round")), ["new", "keys", "begins", "ends"])
 });
 
 #[async_trait::async_trait]

@@ -6,7 +6,7 @@ use domain::{Timestamp, TxHash};
 
 use crate::changes::{Changes, Moved, New, Writer};
 use crate::keys::{Admitted, keeping};
-use crate::sql::{Ask, Hold, Rows, Sectioned, Session, Statement, Transaction, sql_file, statement};
+use crate::sql::{Ask, Hold, Rows, Sectioned, Session, Statement, Transaction, statement};
 use crate::store::audit;
 use crate::store::committer::{Kept, Write, Written};
 use crate::store::failure::{is_contradicted, write_failed};
@@ -19,10 +19,8 @@ const GRANT_NEW: Statement = statement!("nonce_grant_new");
 const GRANT_HOLE: Statement = statement!("nonce_grant_hole");
 const MOVE: Statement = statement!("nonce_move");
 const EXPIRE: Statement = statement!("nonce_expire");
-static ROUND: LazyLock<Sectioned<3>> = LazyLock::new(|| {
-    let round = Statement::only(sql_file!("postgres-only", "nonce_round"));
-    Sectioned::new(round, ["keys", "new", "moves"])
-});
+static ROUND: LazyLock<Sectioned<3>> =
+    LazyLock::new(|| Sectioned::new(statement!(postgres "nonce_round"), ["keys", "new", "moves"]));
 
 #[async_trait::async_trait]
 impl Write for Batch {

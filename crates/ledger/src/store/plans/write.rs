@@ -30,7 +30,7 @@ const EVENT_ADD: Statement = statement!("plan_event_add");
 const LOCK: Statement = statement!("tenant_lock");
 const RENEW: Statement = statement!("tenant_renew");
 const UNLOCK: Statement = statement!("tenant_unlock");
-const OWNER: Statement = Statement::only(crate::sql::sql_file!("both", "lease_owner"));
+const OWNER: Statement = statement!(both "lease_owner");
 
 /// What a transaction has come to, before its end.
 pub(super) enum Ending {
