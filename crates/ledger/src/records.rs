@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use domain::database_clock::HeldNonce;
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
+use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
 use crate::sql::{Hold, Moment, record};
@@ -36,23 +36,6 @@ fn hold(text: &str) -> Result<HoldId> {
 
 pub(crate) fn instance(text: &str) -> Result<InstanceId> {
     InstanceId::parse(text).map_err(impossible)
-}
-
-record! {
-    pub(crate) struct TokenRow {
-        fencing_token: i64,
-        expires_at: Moment,
-    }
-}
-
-impl TokenRow {
-    pub(crate) const fn token(&self) -> Token {
-        Token::new(self.fencing_token)
-    }
-
-    pub(crate) const fn expires_at(&self) -> Timestamp {
-        self.expires_at.0
-    }
 }
 
 record! {
@@ -135,13 +118,6 @@ impl LoadRow {
 }
 
 record! {
-    pub(crate) struct HoldRow {
-        nonce: i64,
-        hold: Hold,
-    }
-}
-
-record! {
     pub(crate) struct HeldRow {
         nonce: i64,
         hold: Hold,
@@ -166,10 +142,10 @@ impl TryFrom<HeldRow> for HeldNonce {
 }
 
 /// The holes among `rows`, which were asked for with a limit of `max + 1` to see whether there are more.
-pub(crate) fn holes(mut rows: Vec<HoldRow>, max: usize) -> Result<(Vec<Hole>, bool)> {
+pub(crate) fn holes(mut rows: Vec<(i64, Hold)>, max: usize) -> Result<(Vec<Hole>, bool)> {
     let complete = rows.len() <= max;
     rows.truncate(max);
-    let holes = rows.into_iter().map(|row| Ok(Hole { nonce: nonce(row.nonce)?, hold: row.hold.0 }));
+    let holes = rows.into_iter().map(|(number, hold)| Ok(Hole { nonce: nonce(number)?, hold: hold.0 }));
     Ok((holes.collect::<Result<_>>()?, complete))
 }
 
@@ -268,21 +244,6 @@ impl TryFrom<SignerRow> for SignerRecord {
             is_recovering: row.policy.recovering.unwrap_or(false),
             policy,
         })
-    }
-}
-
-record! {
-    pub(crate) struct StatusCountRow {
-        status: String,
-        nonces: i64,
-    }
-}
-
-impl TryFrom<StatusCountRow> for (Status, u64) {
-    type Error = Error;
-
-    fn try_from(row: StatusCountRow) -> Result<Self> {
-        Ok((Status::parse(&row.status).map_err(impossible)?, count(row.nonces)?))
     }
 }
 

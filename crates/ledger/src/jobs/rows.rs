@@ -247,21 +247,6 @@ impl TryFrom<UnfinishedCountRow> for (PoolAndTenant, UnfinishedCount) {
 }
 
 record! {
-    pub(crate) struct CountRow {
-        pub(crate) jobs: i64,
-        pub(crate) last: Option<Id>,
-    }
-}
-
-record! {
-    pub(crate) struct NameCountRow {
-        pub(crate) name: String,
-        pub(crate) jobs: i64,
-        pub(crate) last: Id,
-    }
-}
-
-record! {
     pub(crate) struct LaneRow {
         lane: String,
         owner: Option<String>,

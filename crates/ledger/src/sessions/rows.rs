@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use domain::job::Outcome;
 use domain::session::{Ordering, Spec};
-use domain::{ClientRef, JobId, NodeId, SessionId, TenantId};
+use domain::{ClientRef, NodeId, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
@@ -131,35 +131,6 @@ pub(crate) fn results(rows: Vec<ResultRow>) -> Result<SessionResults> {
 /// A bound for places. None is higher than the databases can count.
 pub(crate) fn place(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
-}
-
-record! {
-    pub(crate) struct PlaceRow {
-        seq: i64,
-        id: Id,
-    }
-}
-
-impl TryFrom<PlaceRow> for (u64, JobId) {
-    type Error = Error;
-
-    fn try_from(row: PlaceRow) -> Result<Self> {
-        Ok((number(row.seq)?, row.id.0))
-    }
-}
-
-record! {
-    pub(crate) struct RefRow {
-        client_ref: String,
-    }
-}
-
-impl TryFrom<RefRow> for ClientRef {
-    type Error = Error;
-
-    fn try_from(row: RefRow) -> Result<Self> {
-        Self::parse(&row.client_ref).map_err(impossible)
-    }
 }
 
 record! {

@@ -7,7 +7,7 @@ use domain::{Invalid, PoolName, TenantId};
 
 use super::{Store, Way};
 use crate::Result;
-use crate::jobs::rows::{CountRow, NameCountRow, PoolAndTenant, UnfinishedCountRow};
+use crate::jobs::rows::{PoolAndTenant, UnfinishedCountRow};
 use crate::jobs::{FinishedBy, FinishedCounts, UnfinishedCount, UnfinishedCounts};
 use crate::records;
 use crate::sql::{Id, Statement, statement};
@@ -62,13 +62,13 @@ impl Store {
         let (mut counts, mut after) = (FinishedBy::default(), (String::new(), Id::LOWEST));
         loop {
             let ask = self.ask(statement).bind(after.0.as_str()).bind(after.1).bind(i64::from(piece));
-            let rows = self.all::<NameCountRow>(Way::Reads, ask).await?;
+            let rows = self.all::<(String, i64, Id)>(Way::Reads, ask).await?;
             let mut found = 0;
-            let last = rows.last().map(|row| (row.name.clone(), row.last));
-            for row in rows {
-                let jobs = records::count(row.jobs)?;
+            let last = rows.last().map(|(name, _, last)| (name.clone(), *last));
+            for (name, jobs, _) in rows {
+                let jobs = records::count(jobs)?;
                 found += jobs;
-                counts.add(parse(&row.name).map_err(records::impossible)?, jobs);
+                counts.add(parse(&name).map_err(records::impossible)?, jobs);
             }
             counts.forget_smallest(counted);
             match last {
@@ -82,7 +82,7 @@ impl Store {
         let (mut all, mut after) = (0, Id::LOWEST);
         loop {
             let ask = self.ask(&FINISHED).bind(after).bind(i64::from(piece));
-            let CountRow { jobs, last } = self.one(Way::Reads, ask).await?;
+            let (jobs, last): (i64, Option<Id>) = self.one(Way::Reads, ask).await?;
             let jobs = records::count(jobs)?;
             all += jobs;
             match last {

@@ -6,8 +6,8 @@ use domain::{InstanceId, Resource, ResourceKind, Timestamp, Token};
 
 use super::{Store, Way};
 use crate::leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal, Renewed};
-use crate::records::{self, LeaseRow, TokenRow};
-use crate::sql::{Statement, statement};
+use crate::records::{self, LeaseRow};
+use crate::sql::{Ask, Moment, Statement, statement};
 use crate::{Error, Result};
 
 const ACQUIRE: Statement = statement!("lease_acquire");
@@ -35,10 +35,16 @@ impl Store {
         resource: &Resource,
         owner: &InstanceId,
         lease_ms: u64,
-    ) -> Result<Option<TokenRow>> {
+    ) -> Result<Option<(Token, Timestamp)>> {
         let ask = self.ask(statement).bind(resource.as_str()).bind(owner.as_str()).bind(lease_ms as i64);
         let way = if is_own_life(resource, owner) { Way::VitalWrites } else { Way::Acquires };
-        self.optional(way, ask).await
+        self.taken(way, ask).await
+    }
+
+    /// Sends a statement that takes a lease; answers its token and its end if it did.
+    async fn taken(&self, way: Way, ask: Ask) -> Result<Option<(Token, Timestamp)>> {
+        let row: Option<(i64, Moment)> = self.optional(way, ask).await?;
+        Ok(row.map(|(token, expires_at)| (Token::new(token), expires_at.0)))
     }
 
     /// Reads one lease.
@@ -73,8 +79,8 @@ impl Leases for Store {
             if taken.is_none() {
                 taken = self.take(&CREATE, resource, owner, lease_ms).await?;
             }
-            if let Some(row) = taken {
-                return Ok(Acquisition::Acquired { token: row.token(), expires_at: row.expires_at() });
+            if let Some((token, expires_at)) = taken {
+                return Ok(Acquisition::Acquired { token, expires_at });
             }
             match self.look(reads, resource).await? {
                 Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
@@ -115,7 +121,7 @@ impl Leases for Store {
             .bind(dead.as_str())
             .bind(lease_ms as i64);
         let way = if is_vital { Way::VitalWrites } else { Way::Acquires };
-        Ok(self.optional(way, ask).await?.map(|row: TokenRow| (row.token(), row.expires_at())))
+        self.taken(way, ask).await
     }
 
     async fn renew_all(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Renewed>> {

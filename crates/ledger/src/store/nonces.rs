@@ -11,9 +11,7 @@ use crate::nonces::{
     Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce,
     KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
-use crate::records::{
-    self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
-};
+use crate::records::{self, HeldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow};
 use crate::sql::{Hold, Statement, narrowed, statement};
 use crate::{Link, Result};
 
@@ -60,7 +58,8 @@ impl Nonces for Store {
     }
 
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
-        records::holes(self.holds(&HOLES, signer, max + 1).await?, max)
+        let ask = self.ask(&HOLES).bind(signer.as_str()).bind((max + 1) as i64);
+        records::holes(self.all(Way::KeyReads, ask).await?, max)
     }
 
     async fn overdue(
@@ -158,7 +157,12 @@ impl Nonces for Store {
     }
 
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
-        records::all(self.all::<StatusCountRow>(Way::Reads, self.ask(&OPEN_COUNTS)).await?)
+        let rows: Vec<(String, i64)> = self.all(Way::Reads, self.ask(&OPEN_COUNTS)).await?;
+        rows.into_iter()
+            .map(|(status, nonces)| {
+                Ok((Status::parse(&status).map_err(records::impossible)?, records::count(nonces)?))
+            })
+            .collect()
     }
 
     async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation> {
@@ -257,10 +261,6 @@ impl Store {
             scopes.column("scope", |scope| scope.scope.as_str()).column("key", |scope| scope.key.as_str());
         });
         self.settled(ask).await
-    }
-
-    async fn holds(&self, statement: &Statement, signer: &SignerId, limit: usize) -> Result<Vec<HoldRow>> {
-        self.all(Way::KeyReads, self.ask(statement).bind(signer.as_str()).bind(limit as i64)).await
     }
 
     async fn signer_page(&self, from: &str, to: &str, limit: u32) -> Result<Vec<SignerRecord>> {

@@ -10,12 +10,12 @@ use crate::jobs::plan::requires;
 use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked, soon};
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, Unwritten};
 use crate::records;
-use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, RefRow, ResultRow, SessionRow};
+use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, ResultRow, SessionRow};
 use crate::sessions::{
     LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, Sessions,
     changed_meanwhile, check, check_is_session, keeping,
 };
-use crate::sql::{Ask, Moment, Statement, narrowed, statement};
+use crate::sql::{Ask, Id, Moment, Statement, narrowed, statement};
 use crate::{Error, Kind, Result, batch_limits};
 
 const CREATE: Statement = statement!("session_create");
@@ -211,7 +211,8 @@ impl Sessions for Store {
 
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
         let ask = self.ask(&PLACES).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
-        records::all(self.all::<PlaceRow>(Way::KeyReads, ask).await?)
+        let places = self.all::<(i64, Id)>(Way::KeyReads, ask).await?;
+        places.into_iter().map(|(place, id)| Ok((records::count(place)?, id.0))).collect()
     }
 
     async fn unfinished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<u64>> {
@@ -222,7 +223,8 @@ impl Sessions for Store {
 
     async fn session_refs(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<ClientRef>> {
         let ask = self.ask(&REFS).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
-        records::all(self.all::<RefRow>(Way::KeyReads, ask).await?)
+        let refs = self.all::<(i64, String)>(Way::KeyReads, ask).await?;
+        refs.iter().map(|(_, name)| ClientRef::parse(name).map_err(records::impossible)).collect()
     }
 
     async fn idle_sessions(
