@@ -40,9 +40,9 @@ pub struct Member {
 /// The owner of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyOwner {
-    /// To this instance.
+    /// This instance.
     Here,
-    /// To another.
+    /// Another one.
     Elsewhere(Member),
 }
 

@@ -169,13 +169,12 @@ impl Membership {
         let others = bus.clone();
         tokio::spawn(async move { tell(&others).await });
         let (found, other_buses) = OtherBuses::new();
-        let failures = failure_detector.clone();
         let publisher = PresencePublisher {
             bus,
             ledger,
             presence,
             lease,
-            failure_detector: failures,
+            failure_detector: failure_detector.clone(),
             look,
             found,
             cluster_view: cluster_view.clone(),
@@ -309,9 +308,7 @@ impl Heart {
                     "this is not the lease that the instance had, as after a recovery of the ledger: this incarnation ends"
                 );
                 self.is_lost();
-                if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
-                    tracing::warn!(%error, "the instance's lease could not be released; it expires by itself");
-                }
+                self.release(token).await;
                 Ok(None)
             }
             Acquisition::Acquired { token, expires_at } => {
@@ -406,11 +403,15 @@ impl Heart {
         }
         self.failure_detector.ended();
         if let Some(token) = self.token() {
-            let resource = Resource::instance(&self.id);
-            if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
-                tracing::warn!(%error, "the instance's lease could not be released; it expires by itself");
-            }
+            self.release(token).await;
             tell(&self.bus).await;
+        }
+    }
+
+    async fn release(&self, token: Token) {
+        let resource = Resource::instance(&self.id);
+        if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
+            tracing::warn!(%error, "the instance's lease could not be released; it expires by itself");
         }
     }
 
@@ -515,10 +516,7 @@ impl Heart {
     /// for it, and a ledger that is slow to answer must not make this instance look dead, or silent.
     async fn look_around(&self) {
         let look = async {
-            let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
-            if let Some(modes) = self.ledger.modes().await? {
-                self.cluster_view.adopt_modes(modes);
-            }
+            let peers = self.peers_and_modes().await?;
             for dead in self.saw(peers) {
                 self.bury(&dead).await?;
             }
@@ -533,15 +531,21 @@ impl Heart {
     async fn look_again(&self, until: tokio::time::Instant) {
         let look = async {
             tokio::time::sleep(NOTICES_GATHERED).await;
-            let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
-            if let Some(modes) = self.ledger.modes().await? {
-                self.cluster_view.adopt_modes(modes);
-            }
+            let peers = self.peers_and_modes().await?;
             self.failure_detector.saw_gone(&peers);
             self.cluster_view.saw(peers);
             Ok(())
         };
         Self::in_time(look, until).await;
+    }
+
+    /// Reads the others' leases, and the modes, which are adopted.
+    async fn peers_and_modes(&self) -> ledger::Result<Vec<Peer>> {
+        let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+        if let Some(modes) = self.ledger.modes().await? {
+            self.cluster_view.adopt_modes(modes);
+        }
+        Ok(peers)
     }
 
     async fn in_time(look: impl Future<Output = ledger::Result<()>>, until: tokio::time::Instant) {

@@ -41,6 +41,7 @@ impl OtherBuses {
 }
 
 /// Compares the buses, and shows what it finds.
+#[derive(Clone)]
 pub(crate) struct Comparison {
     bus: bus::Handle,
     ledger: ledger::Handle,

@@ -51,18 +51,14 @@ pub(crate) struct PresencePublisher {
 impl PresencePublisher {
     pub(crate) fn start(self) -> PublishingTask {
         let (stop, stopped) = oneshot::channel();
-        let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
-        let (me, view) = (self.presence.instance.clone(), self.cluster_view.clone());
         let (is_up, newest) = watch::channel(None);
-        let (found, to_note, lease) = (self.found.clone(), is_up.clone(), self.lease);
+        let (ledger, me) = (self.ledger.clone(), self.presence.instance.clone());
         let note = BusNote { ledger: ledger.clone(), me: me.clone(), newest };
-        let compare = move || {
-            let (bus, ledger, me) = (bus.clone(), ledger.clone(), me.clone());
-            Comparison::new(bus, ledger, me, lease, found.clone(), view.clone(), to_note.clone()).run()
-        };
+        let (bus, found, view) = (self.bus.clone(), self.found.clone(), self.cluster_view.clone());
+        let comparison = Comparison::new(bus, ledger, me, self.lease, found, view, is_up.clone());
         // Apart: what waits for the ledger must not keep the presence from being announced.
         let mut beside = JoinSet::new();
-        beside.spawn(again_after_panics("the comparison of the buses", compare));
+        beside.spawn(again_after_panics("the comparison of the buses", move || comparison.clone().run()));
         beside.spawn(again_after_panics("the note of the bus", move || note.clone().run()));
         PublishingTask { stop, task: tokio::spawn(self.run(stopped, is_up)), _beside: beside }
     }
@@ -93,7 +89,10 @@ impl PresencePublisher {
         loop {
             tokio::select! {
                 _ = &mut *stopped => return,
-                Some(_) = notices.next() => self.look.notify_one(),
+                Some(_) = notices.next() => {
+                    self.look.notify_one();
+                    continue;
+                }
                 Ok(()) = link.changed() => {
                     let link = *link.borrow_and_update();
                     self.tell_link(link).await;
@@ -101,14 +100,13 @@ impl PresencePublisher {
                     if self.bus.kind() != bus::Kind::Local {
                         is_up.send_replace(Some(link.is_up()));
                     }
-                    *shown = show(&self.bus, &self.presence, &self.failure_detector, *shown).await;
                 }
                 () = tokio::time::sleep_until(next) => {
                     next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
                     next = next.max(tokio::time::Instant::now());
-                    *shown = show(&self.bus, &self.presence, &self.failure_detector, *shown).await;
                 }
             }
+            *shown = show(&self.bus, &self.presence, &self.failure_detector, *shown).await;
         }
     }
 
