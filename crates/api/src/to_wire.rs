@@ -442,16 +442,8 @@ mod tests {
     #[test]
     fn a_node_that_the_bus_does_not_know_has_no_time_of_the_bus() {
         let shown = |version| {
-            let profile = Profile {
-                node: NodeId::parse("n").unwrap(),
-                holder: InstanceId::parse("a").unwrap(),
-                labels: [].into(),
-                services: [].into(),
-                pools: None,
-                heartbeat_ms: 2_000,
-                software: None,
-                principal: "".into(),
-            };
+            let holder = InstanceId::parse("a").unwrap();
+            let profile = Profile::new(NodeId::parse("n").unwrap(), holder, 2_000);
             // The epoch that an instance gives itself is the one behind the last that it knows.
             let epoch = Epoch::new(1_700_000_000_000_001);
             let record = Record {

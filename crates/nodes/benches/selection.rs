@@ -101,16 +101,10 @@ fn record(n: u64, free_in: u64) -> Record {
         labels: if n.is_multiple_of(2) { vec![label("gpu")] } else { vec![label("cpu")] },
         ..Abilities::default()
     };
-    let profile = Profile {
-        node: NodeId::parse(&format!("node-{n}")).expect("it is one"),
-        holder: InstanceId::parse("bench").expect("it is one"),
-        labels: abilities.into_labels().expect("they are few"),
-        services: [].into(),
-        pools: None,
-        heartbeat_ms: 1_000,
-        software: None,
-        principal: "".into(),
-    };
+    let node = NodeId::parse(&format!("node-{n}")).expect("it is one");
+    let holder = InstanceId::parse("bench").expect("it is one");
+    let labels = abilities.into_labels().expect("they are few");
+    let profile = Profile { labels, ..Profile::new(node, holder, 1_000) };
     let used = if n.is_multiple_of(free_in) && free_in <= NODES { 0 } else { CAPACITY };
     Record {
         stamp: Stamp { epoch: Epoch::new(1), version: Version::new(1) },

@@ -111,15 +111,11 @@ fn record(holder: &InstanceId, at: usize, form: Form) -> Option<Record> {
         let pools = pools.iter().take(NODE_POOLS_MAX).map(|name| PoolName::parse(name));
         pools.collect::<Result<Arc<[_]>, _>>()
     });
+    let node = NodeId::parse(&format!("kind-{at}")).ok()?;
     let profile = Profile {
-        node: NodeId::parse(&format!("kind-{at}")).ok()?,
-        holder: holder.clone(),
         labels: labels.into(),
-        services: [].into(),
         pools: pools.transpose().ok()?,
-        heartbeat_ms: HEARTBEAT_MS_MAX,
-        software: None,
-        principal: "".into(),
+        ..Profile::new(node, holder.clone(), HEARTBEAT_MS_MAX)
     };
     let used = u32::from(!form.free);
     Some(Record {

@@ -39,19 +39,9 @@ fn stamp(epoch: u64, version: u64) -> Stamp {
 
 /// A node of instance `a` with four free slots, at version 1 of connection 1.
 pub(crate) fn record(name: &str) -> Record {
-    let profile = Profile {
-        node: node(name),
-        holder: instance("a"),
-        labels: [].into(),
-        services: [].into(),
-        pools: None,
-        heartbeat_ms: 2_000,
-        software: None,
-        principal: "".into(),
-    };
     Record {
         stamp: stamp(1, 1),
-        profile: Arc::new(profile),
+        profile: Arc::new(Profile::new(node(name), instance("a"), 2_000)),
         status: Status { capacity: 4, used: 0, is_complete: true, state: NodeState::Accepting },
         load: Load::default(),
     }

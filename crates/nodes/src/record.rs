@@ -92,6 +92,13 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Of a node that is to send a heartbeat so often, in milliseconds, and says nothing else of itself.
+    #[must_use]
+    pub fn new(node: NodeId, holder: InstanceId, heartbeat_ms: u64) -> Self {
+        let (labels, services, principal) = Default::default();
+        Self { node, holder, labels, services, pools: None, heartbeat_ms, software: None, principal }
+    }
+
     /// Whether it has this label.
     #[must_use]
     pub fn has(&self, label: &Label) -> bool {

@@ -46,16 +46,7 @@ pub(super) fn node(name: &str) -> NodeId {
 pub(super) fn node_record(of: &str, holder: &str, epoch: bus::Epoch, used: u32) -> nodes::Record {
     nodes::Record {
         stamp: nodes::Stamp { epoch, version: bus::Version::new(1) },
-        profile: Arc::new(nodes::Profile {
-            node: node(of),
-            holder: instance(holder),
-            labels: [].into(),
-            services: [].into(),
-            pools: None,
-            heartbeat_ms: 2_000,
-            software: None,
-            principal: "".into(),
-        }),
+        profile: Arc::new(nodes::Profile::new(node(of), instance(holder), 2_000)),
         status: nodes::Status { capacity: 1, used, is_complete: true, state: bus::NodeState::Accepting },
         load: nodes::Load::default(),
     }

@@ -16,16 +16,8 @@ fn connected(state: &State, ids: &[&str]) {
     let registry = &state.incarnation().registry;
     let now = Instant::now();
     for id in ids {
-        let profile = nodes::Profile {
-            node: NodeId::parse(id).unwrap(),
-            holder: InstanceId::parse("other-1").unwrap(),
-            labels: Arc::default(),
-            services: Arc::default(),
-            pools: None,
-            heartbeat_ms: 5_000,
-            software: None,
-            principal: Arc::default(),
-        };
+        let holder = InstanceId::parse("other-1").unwrap();
+        let profile = nodes::Profile::new(NodeId::parse(id).unwrap(), holder, 5_000);
         let record = nodes::Record {
             stamp: nodes::Stamp { epoch: bus::Epoch::new(1), version: bus::Version::new(1) },
             profile: Arc::new(profile),

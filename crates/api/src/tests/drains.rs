@@ -13,16 +13,7 @@ async fn the_drain_of_a_node_whose_socket_is_gone_is_refused_and_not_noted() {
     let state = state(&dir, Auth::open()).await;
     let service = init_service(app(&forwarder(&state))).await;
     let incarnation = state.incarnation();
-    let profile = Profile {
-        node: NodeId::parse("n").unwrap(),
-        holder: incarnation.identity.id.clone(),
-        labels: [].into(),
-        services: [].into(),
-        pools: None,
-        heartbeat_ms: 2_000,
-        software: None,
-        principal: "".into(),
-    };
+    let profile = Profile::new(NodeId::parse("n").unwrap(), incarnation.identity.id.clone(), 2_000);
     let record = Record {
         stamp: Stamp { epoch: Epoch::new(1), version: Version::new(1) },
         profile: Arc::new(profile),
