@@ -65,6 +65,14 @@ pub struct Launch<'a> {
     pub wanted: fn(&str) -> bool,
 }
 
+impl<'a> Launch<'a> {
+    /// Of a program whose output all goes into this file, and that is killed with the harness.
+    #[must_use]
+    pub fn logging(program: &'a Command, log: &'a Path) -> Self {
+        Self { program, death: "KILL", run_as: None, stdout: log, stderr: log, wanted: |_| false }
+    }
+}
+
 impl Process {
     /// Starts a program. The receiver gets the first wanted line of its output, or an error when the
     /// output ends before.

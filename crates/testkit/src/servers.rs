@@ -10,8 +10,13 @@ mod postgres;
 mod redis;
 mod redis_cluster;
 
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail};
+
+use crate::process::{Process, tail};
 pub use anvil::Anvil;
 pub use keyspace::{Keyspace, URL_VARIABLE as REDIS_URL_VARIABLE};
 pub use pgbouncer::{PgBouncer, PoolMode};
@@ -28,6 +33,18 @@ pub use redis_cluster::{
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// Waits until a server takes connections.
+fn until_it_listens(name: &str, process: &Process, address: SocketAddr, log: &Path) -> Result<()> {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_err() {
+        if process.exited().is_some() || Instant::now() > give_up {
+            bail!("{name} does not start:\n{}", tail(log, 2_000));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -92,15 +92,8 @@ impl CommandNode {
         }
         command.args(["--env", "DIARY", "--env", "NAME", "--exec", "sh", "-c", SCRIPT]);
         command.env("DIARY", self.file(self.deaths.len())).env("NAME", &self.name);
-        let (stdout, stderr) = (self.dir.path().join("stdout.log"), self.log());
-        let (process, _) = Process::spawn(&Launch {
-            program: &command,
-            death: "KILL",
-            run_as: None,
-            stdout: &stdout,
-            stderr: &stderr,
-            wanted: |_| false,
-        })?;
+        let (stdout, log) = (self.dir.path().join("stdout.log"), self.log());
+        let (process, _) = Process::spawn(&Launch { stdout: &stdout, ..Launch::logging(&command, &log) })?;
         self.running = Some(process);
         Ok(())
     }

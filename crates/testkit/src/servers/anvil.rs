@@ -46,14 +46,7 @@ impl Anvil {
         ]);
         anvil.current_dir(dir.path()).env("HOME", dir.path());
         let log = dir.path().join("chain.log");
-        let (process, _) = Process::spawn(&Launch {
-            program: &anvil,
-            death: "KILL",
-            run_as: None,
-            stdout: &log,
-            stderr: &log,
-            wanted: |_| false,
-        })?;
+        let (process, _) = Process::spawn(&Launch::logging(&anvil, &log))?;
         let chain = Self {
             _process: process,
             _dir: dir,

@@ -2,21 +2,18 @@
 //!
 //! PgBouncer refuses to run as root. When the harness is root it runs as the user of PostgreSQL's servers.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::on_path;
 use super::postgres::{Database, Tools};
+use super::{on_path, until_it_listens};
 use crate::ports;
-use crate::process::{Launch, Process, tail};
-
-const START_LIMIT: Duration = Duration::from_secs(20);
+use crate::process::{Launch, Process};
 
 /// For how long a client has a process of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,22 +78,8 @@ impl PgBouncer {
         let mut pooler = Command::new(program()?);
         pooler.arg(&file).current_dir(dir.path());
         let log = dir.path().join("server.log");
-        let (process, _) = Process::spawn(&Launch {
-            program: &pooler,
-            death: "KILL",
-            run_as,
-            stdout: &log,
-            stderr: &log,
-            wanted: |_| false,
-        })?;
-        let at: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
-        let give_up = Instant::now() + START_LIMIT;
-        while TcpStream::connect_timeout(&at, Duration::from_millis(200)).is_err() {
-            if process.exited().is_some() || Instant::now() > give_up {
-                bail!("PgBouncer does not start:\n{}", tail(&log, 2_000));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let (process, _) = Process::spawn(&Launch { run_as, ..Launch::logging(&pooler, &log) })?;
+        until_it_listens("PgBouncer", &process, (Ipv4Addr::LOCALHOST, port).into(), &log)?;
         Ok(Self { _process: process, _dir: dir, url: format!("postgres://{user}@127.0.0.1:{port}/{name}") })
     }
 

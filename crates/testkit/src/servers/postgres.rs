@@ -331,12 +331,9 @@ impl Postgres {
             // SIGQUIT is "stop at once" to PostgreSQL, and unlike SIGKILL lets it tidy its shared memory.
             let log = self.log();
             let (process, _) = Process::spawn(&Launch {
-                program: &postgres,
                 death: "QUIT",
                 run_as: self.tools.run_as,
-                stdout: &log,
-                stderr: &log,
-                wanted: |_| false,
+                ..Launch::logging(&postgres, &log)
             })?;
             while process.exited().is_none() {
                 if self.answers() {

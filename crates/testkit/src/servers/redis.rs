@@ -1,19 +1,16 @@
 //! A private Redis server, without persistence.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use super::on_path;
+use super::{on_path, until_it_listens};
 use crate::ports;
-use crate::process::{Launch, Process, Signal, tail};
-
-const START_LIMIT: Duration = Duration::from_secs(20);
+use crate::process::{Launch, Process, Signal};
 
 /// A private server, killed and removed on drop.
 #[derive(Debug)]
@@ -93,21 +90,8 @@ impl Redis {
         redis.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
         redis.args(["--appendonly", "no"]).args(&self.settings).current_dir(self.dir.path());
         let log = self.dir.path().join("server.log");
-        let (process, _) = Process::spawn(&Launch {
-            program: &redis,
-            death: "KILL",
-            run_as: None,
-            stdout: &log,
-            stderr: &log,
-            wanted: |_| false,
-        })?;
-        let give_up = Instant::now() + START_LIMIT;
-        while TcpStream::connect(self.address()).is_err() {
-            if process.exited().is_some() || Instant::now() > give_up {
-                bail!("Redis does not start:\n{}", tail(&log, 2_000));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let (process, _) = Process::spawn(&Launch::logging(&redis, &log))?;
+        until_it_listens("Redis", &process, self.address(), &log)?;
         *self.running.lock() = Some(process);
         Ok(())
     }

@@ -28,7 +28,7 @@ async fn the_chain_counts_what_it_mined_and_refuses_a_nonce_twice() {
     let first = chain.send(account, 0).await.unwrap();
     let again = chain.send(account, 0).await.unwrap_err();
     while chain.mined(account).await.unwrap() < 2 {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(chain.succeeded(&ahead).await.unwrap() && chain.succeeded(&first).await.unwrap(), "{again:#}");
     let late = chain.send(account, 1).await.unwrap_err();
@@ -39,9 +39,9 @@ async fn the_chain_counts_what_it_mined_and_refuses_a_nonce_twice() {
 fn redis_starts_and_is_gone_when_dropped() {
     let redis = Redis::start().unwrap();
     let address = redis.url().replace("redis://", "").replace('/', "");
-    assert!(std::net::TcpStream::connect(&address).is_ok());
+    assert!(TcpStream::connect(&address).is_ok());
     drop(redis);
-    assert!(std::net::TcpStream::connect(&address).is_err());
+    assert!(TcpStream::connect(&address).is_err());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
     let door = RedisClusterDoor::open().unwrap();
     let said = || {
         let mut said = String::new();
-        std::io::Read::read_to_string(&mut std::net::TcpStream::connect(door.address()).unwrap(), &mut said)
+        std::io::Read::read_to_string(&mut TcpStream::connect(door.address()).unwrap(), &mut said)
             .map(|_| said)
             .unwrap()
     };
@@ -73,13 +73,13 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
     let master = cluster.master_of("key").unwrap();
     master.set_replicated("key", "1").unwrap();
     master.kill();
-    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let give_up = Instant::now() + Duration::from_secs(30);
     let heir = loop {
         match cluster.master_of("key") {
             Ok(heir) if heir.port() != master.port() => break heir,
-            _ => assert!(std::time::Instant::now() < give_up, "nobody took over"),
+            _ => assert!(Instant::now() < give_up, "nobody took over"),
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(heir.command(&["GET", "key"]).unwrap().trim(), "1");
     master.boot().unwrap();
@@ -90,8 +90,8 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
 async fn a_frozen_database_answers_when_it_is_thawed_by_itself() {
     let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await.unwrap().unwrap());
     let database = server.database().unwrap();
-    let length = std::time::Duration::from_millis(1_500);
-    let began = std::time::Instant::now();
+    let length = Duration::from_millis(1_500);
+    let began = Instant::now();
     server.freeze(length).unwrap();
     let asked = tokio::task::spawn_blocking(move || database.query("select 1"));
     assert_eq!(asked.await.unwrap().unwrap(), [["1"]]);

@@ -50,14 +50,7 @@ impl Chromium {
             .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
             .arg("about:blank");
         let log = profile.path().join("stderr.log");
-        let launch = Launch {
-            program: &command,
-            death: "KILL",
-            run_as: None,
-            stdout: &profile.path().join("stdout.log"),
-            stderr: &log,
-            wanted: |_| false,
-        };
+        let launch = Launch { stdout: &profile.path().join("stdout.log"), ..Launch::logging(&command, &log) };
         let (process, _) = Process::spawn(&launch).unwrap();
         let port_file = profile.path().join("profile/DevToolsActivePort");
         let mut door = String::new();
