@@ -318,7 +318,7 @@ pub fn present_in_either_case<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     T::deserialize(text.to_ascii_uppercase().into_deserializer()).map(Some)
 }
 
-/// A request that is a JSON object. Its derived reader would also take an array of its fields' values.
+/// A request or an item of a list: a JSON object. Its derived reader would also take an array of its fields' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 
@@ -395,15 +395,6 @@ pub fn present_json_object<'de, const BYTES: usize, D: Deserializer<'de>>(
     Err(D::Error::invalid_type(Unexpected::Other("another value"), &"an object"))
 }
 
-/// One object inside a list.
-struct Item<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Item<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        object(from).map(Self)
-    }
-}
-
 /// A list of `MIN` to `MAX` objects, each read as `T` reads.
 struct Objects<T, const MIN: usize, const MAX: usize>(PhantomData<T>);
 
@@ -432,8 +423,8 @@ impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Visitor<'de> 
 fn list<'de, const MIN: usize, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
-    let items = from.deserialize_seq(Objects::<Item<T>, MIN, MAX>(PhantomData))?;
-    Ok(items.into_iter().map(|Item(item)| item).collect())
+    let items = from.deserialize_seq(Objects::<Object<T>, MIN, MAX>(PhantomData))?;
+    Ok(items.into_iter().map(|Object(item)| item).collect())
 }
 
 pub fn objects<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
