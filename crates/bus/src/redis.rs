@@ -339,10 +339,7 @@ impl Bus for Redis {
         };
         let reads = stream::iter(instances.iter().cloned().map(read)).buffer_unordered(PRESENCE_READS_MAX);
         let shown = reads.try_filter_map(async |presence| Ok(presence.map(|it| (it.instance.clone(), it))));
-        match tokio::time::timeout(self.shared.limit, shown.try_collect()).await {
-            Ok(answer) => answer,
-            Err(_) => Err(failure::timed_out(Effect::Reads)),
-        }
+        failure::in_time(self.shared.limit, shown.try_collect()).await?
     }
 
     async fn publish(&self, channel: Channel, payload: &[u8]) -> Result<()> {

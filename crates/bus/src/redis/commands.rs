@@ -375,10 +375,8 @@ async fn to_server(host: &ConnectionInfo) -> Result<MultiplexedConnection> {
     // Each command has its own time, counted by who sent it.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
-    match tokio::time::timeout(CONNECT, client.get_multiplexed_async_connection_with_config(&config)).await {
-        Ok(connection) => connection.map_err(opened),
-        Err(_) => Err(failure::timed_out(Effect::Reads)),
-    }
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    failure::in_time(CONNECT, connection).await?.map_err(opened)
 }
 
 async fn is_cluster(server: MultiplexedConnection) -> Result<bool> {
@@ -390,10 +388,8 @@ async fn is_cluster(server: MultiplexedConnection) -> Result<bool> {
 
 /// Asks one server, before there is a connection for all commands.
 async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, command: &Cmd) -> Result<T> {
-    match tokio::time::timeout(CONNECT, command.query_async(&mut server)).await {
-        Ok(answer) => answer.map_err(|error| failure::of(error, Effect::Reads)),
-        Err(_) => Err(failure::timed_out(Effect::Reads)),
-    }
+    let answer = failure::in_time(CONNECT, command.query_async(&mut server)).await?;
+    answer.map_err(|error| failure::of(error, Effect::Reads))
 }
 
 /// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and one that
@@ -438,10 +434,9 @@ async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Resu
         .build()
         .map_err(opened)?;
     // A server that is lost takes its whole time, beside that of the others.
-    match tokio::time::timeout(CONNECT * 2, client.get_async_connection()).await {
-        Ok(Ok(connection)) => Ok(Connection::Cluster(connection)),
-        Ok(Err(error)) => Err(explained(shared, opened(error)).await),
-        Err(_) => Err(failure::timed_out(Effect::Reads)),
+    match failure::in_time(CONNECT * 2, client.get_async_connection()).await? {
+        Ok(connection) => Ok(Connection::Cluster(connection)),
+        Err(error) => Err(explained(shared, opened(error)).await),
     }
 }
 

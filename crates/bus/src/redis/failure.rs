@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -19,6 +20,11 @@ pub(super) enum Effect {
 /// The answer did not come in time.
 pub(super) fn timed_out(effect: Effect) -> Error {
     lost(effect, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "Redis did not answer in time")))
+}
+
+/// What is read, if it comes within this time.
+pub(super) async fn in_time<T>(limit: Duration, read: impl Future<Output = T>) -> Result<T, Error> {
+    tokio::time::timeout(limit, read).await.map_err(|_| timed_out(Effect::Reads))
 }
 
 /// There is no connection to send anything on.

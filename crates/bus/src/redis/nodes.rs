@@ -205,10 +205,7 @@ impl Nodes for Redis {
         };
         let reads = stream::iter(nodes.iter().cloned().map(read)).buffer_unordered(NODE_READS_MAX);
         let shown = reads.try_filter_map(async |shown| Ok(shown));
-        match tokio::time::timeout(self.shared.limit, shown.try_collect()).await {
-            Ok(answer) => answer,
-            Err(_) => Err(failure::timed_out(Effect::Reads)),
-        }
+        failure::in_time(self.shared.limit, shown.try_collect()).await?
     }
 
     async fn list_nodes(&self, holder: &InstanceId, change: &ListChange<'_>, ttl: Duration) -> Result<usize> {
@@ -244,10 +241,7 @@ impl Nodes for Redis {
             }
             Ok(merged)
         });
-        match tokio::time::timeout(self.shared.limit, merged).await {
-            Ok(answer) => answer,
-            Err(_) => Err(failure::timed_out(Effect::Reads)),
-        }
+        failure::in_time(self.shared.limit, merged).await?
     }
 }
 

@@ -94,11 +94,7 @@ impl Reader {
             if self.shared.commands.generation() != generation {
                 return Ok(Over::Connection);
             }
-            let answer = match tokio::time::timeout(limit, self.ask(&connection, look)).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(failure::timed_out(Effect::Reads)),
-            };
-            let found = match answer {
+            let found = match failure::in_time(limit, self.ask(&connection, look)).await? {
                 Ok(answer) => answer,
                 // The inbox is gone: Redis lost it, or a survivor closed it. Twice in a row, and this connection is
                 // to a server that has no say.
@@ -139,10 +135,8 @@ impl Reader {
     async fn keep(&self, connection: &Connection) -> Result<()> {
         let mut expire = cmd("PEXPIRE");
         expire.arg(self.shared.names.inbox(&self.owner)).arg(INBOX_UNUSED_MS);
-        match tokio::time::timeout(self.shared.limit, connection.ask(&expire)).await {
-            Ok(kept) => kept.map(drop).map_err(|error| failure::of(error, Effect::Reads)),
-            Err(_) => Err(failure::timed_out(Effect::Reads)),
-        }
+        let kept = failure::in_time(self.shared.limit, connection.ask(&expire)).await?;
+        kept.map(drop).map_err(|error| failure::of(error, Effect::Reads))
     }
 
     fn next_look_for_idle(&self) -> Instant {
