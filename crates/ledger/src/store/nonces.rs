@@ -12,7 +12,7 @@ use crate::nonces::{
     KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 use crate::records::{self, HeldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow};
-use crate::sql::{Hold, Statement, narrowed, statement};
+use crate::sql::{Hold, Statement, Transaction, narrowed, statement};
 use crate::{Link, Result};
 
 const CLOCK: Statement = statement!("clock");
@@ -39,9 +39,6 @@ const CONFIRM_DONE: Statement = statement!("confirm_done");
 
 /// Before all that any ledger has seen, and a time on both databases.
 const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
-
-/// Whether it is recovering; the nonce confirmed last; its first and its last nonce; whether the next one was used.
-type SignerToConfirm = (bool, Option<i64>, Option<i64>, Option<i64>, bool);
 
 #[async_trait::async_trait]
 impl Nonces for Store {
@@ -168,81 +165,7 @@ impl Nonces for Store {
     async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation> {
         let (signer, next, by) = (signer.clone(), next.get() as i64, by.clone());
         self.in_transaction(move |transaction| {
-            Box::pin(async move {
-                let (kind, at) = (transaction.kind(), transaction.at());
-                let resource = Resource::signer(&signer);
-                let ended = CONFIRM_LEASE.on(kind).bind(resource.as_str()).at(at);
-                let (token,): (i64,) = transaction.session().one(ended).await?;
-                let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str()).bind(next);
-                let (is_recovering, confirmed, first, last, is_used): SignerToConfirm =
-                    transaction.session().one(ask).await?;
-                let refused = match (is_recovering, first) {
-                    (false, None) => Some(Confirmation::Unknown),
-                    // The answer to the first confirmation was lost, or two operators said the same.
-                    (false, Some(_)) if confirmed == Some(next) => Some(Confirmation::Done),
-                    (false, Some(_)) => Some(Confirmation::NotRecovering),
-                    (true, _) => is_used.then_some(Confirmation::Used),
-                };
-                // One that a recovered ledger does not know is made.
-                let first = first.unwrap_or(next);
-                let from = last.map_or(next, |last| last + 1);
-                let missing = u64::try_from(next - from).unwrap_or(0);
-                let too_far = (missing > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(missing));
-                // The chain has none of these, and the ledger's nonces begin above them.
-                let below = last.map_or(0, |_| u64::try_from(first - next).unwrap_or(0));
-                let too_low = (below > CONFIRMED_HOLES_MAX).then_some(Confirmation::TooLow(below));
-                if let Some(refused) = refused.or(too_far).or(too_low) {
-                    return Ok(Decided::Rollback(refused));
-                }
-                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
-                // An earlier request may have begun to confirm a larger nonce.
-                if let Some(last) = last.filter(|last| *last >= next) {
-                    let from = next.max(last + 1 - CONFIRMED_AT_ONCE_MAX as i64);
-                    let undone = CONFIRM_UNDO.on(kind).bind(signer.as_str()).bind(from);
-                    let last_kept = last - transaction.touch(undone).await? as i64;
-                    if last_kept < last && last_kept >= next {
-                        let by = by.changed(before, format!("the ledger's last nonce: {last_kept}"));
-                        audit::add(transaction, &[&by]).await?;
-                        return Ok(Decided::Commit(Confirmation::Partly((last_kept + 1 - next) as u64)));
-                    }
-                }
-                let left = missing.saturating_sub(CONFIRMED_AT_ONCE_MAX);
-                let until = next - left as i64;
-                // Nobody was granted a nonce under it.
-                let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
-                let add = |status: Status, from: i64, until: i64| {
-                    let add = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(until);
-                    add.bind(status.as_str()).bind(hold).bind(token).at(at)
-                };
-                if missing > 0 {
-                    transaction.touch(add(Status::Consumed, from, until)).await?;
-                }
-                if left > 0 {
-                    let by = by.changed(before, format!("the ledger's last nonce: {}", until - 1));
-                    audit::add(transaction, &[&by]).await?;
-                    return Ok(Decided::Commit(Confirmation::Partly(left)));
-                }
-                let mut first_nonce = first;
-                match last {
-                    // The signer's nonces begin where the chain is.
-                    None => first_nonce = next,
-                    Some(_) => {
-                        let known = CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token);
-                        transaction.touch(known.bind(hold).at(at)).await?;
-                        // Last, since these are no open nonces from before the confirmation.
-                        if below > 0 {
-                            transaction.touch(add(Status::Released, next, first)).await?;
-                            first_nonce = next;
-                        }
-                    }
-                }
-                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);
-                let done = done.bind(OnExpiry::default().as_str()).bind(token).at(at);
-                transaction.touch(done).await?;
-                let by = by.changed(before, format!("next nonce: {next}"));
-                audit::add(transaction, &[&by]).await?;
-                Ok(Decided::Commit(Confirmation::Done))
-            })
+            Box::pin(async move { confirm(transaction, &signer, next, &by).await })
         })
         .await
     }
@@ -267,4 +190,89 @@ impl Store {
         let ask = self.ask(&SIGNERS).bind(from).bind(to).bind(i64::from(limit));
         records::all(self.all::<SignerRow>(Way::Reads, ask).await?)
     }
+}
+
+/// Whether it is recovering; the nonce confirmed last; its first and its last nonce; whether the next one was used.
+type SignerToConfirm = (bool, Option<i64>, Option<i64>, Option<i64>, bool);
+
+/// Confirms a signer's next nonce, or as much as one transaction does of it: between BEGIN and COMMIT.
+async fn confirm(
+    transaction: &mut Transaction<'_>,
+    signer: &SignerId,
+    next: i64,
+    by: &AuditEntry,
+) -> sqlx::Result<Decided<Confirmation>> {
+    let (kind, at) = (transaction.kind(), transaction.at());
+    let resource = Resource::signer(signer);
+    let ended = CONFIRM_LEASE.on(kind).bind(resource.as_str()).at(at);
+    let (token,): (i64,) = transaction.session().one(ended).await?;
+    let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str()).bind(next);
+    let (is_recovering, confirmed, first, last, is_used): SignerToConfirm =
+        transaction.session().one(ask).await?;
+    let refused = match (is_recovering, first) {
+        (false, None) => Some(Confirmation::Unknown),
+        // The answer to the first confirmation was lost, or two operators said the same.
+        (false, Some(_)) if confirmed == Some(next) => Some(Confirmation::Done),
+        (false, Some(_)) => Some(Confirmation::NotRecovering),
+        (true, _) => is_used.then_some(Confirmation::Used),
+    };
+    // One that a recovered ledger does not know is made.
+    let first = first.unwrap_or(next);
+    let from = last.map_or(next, |last| last + 1);
+    let missing = u64::try_from(next - from).unwrap_or(0);
+    let too_far = (missing > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(missing));
+    // The chain has none of these, and the ledger's nonces begin above them.
+    let below = last.map_or(0, |_| u64::try_from(first - next).unwrap_or(0));
+    let too_low = (below > CONFIRMED_HOLES_MAX).then_some(Confirmation::TooLow(below));
+    if let Some(refused) = refused.or(too_far).or(too_low) {
+        return Ok(Decided::Rollback(refused));
+    }
+    let before = last.map(|last| format!("the ledger's last nonce: {last}"));
+    // An earlier request may have begun to confirm a larger nonce.
+    if let Some(last) = last.filter(|last| *last >= next) {
+        let from = next.max(last + 1 - CONFIRMED_AT_ONCE_MAX as i64);
+        let undone = CONFIRM_UNDO.on(kind).bind(signer.as_str()).bind(from);
+        let last_kept = last - transaction.touch(undone).await? as i64;
+        if last_kept < last && last_kept >= next {
+            let by = by.changed(before, format!("the ledger's last nonce: {last_kept}"));
+            audit::add(transaction, &[&by]).await?;
+            return Ok(Decided::Commit(Confirmation::Partly((last_kept + 1 - next) as u64)));
+        }
+    }
+    let left = missing.saturating_sub(CONFIRMED_AT_ONCE_MAX);
+    let until = next - left as i64;
+    // Nobody was granted a nonce under it.
+    let hold = Hold(HoldId::from_u128(Uuid::new_v4().as_u128()));
+    let add = |status: Status, from: i64, until: i64| {
+        let add = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(until);
+        add.bind(status.as_str()).bind(hold).bind(token).at(at)
+    };
+    if missing > 0 {
+        transaction.touch(add(Status::Consumed, from, until)).await?;
+    }
+    if left > 0 {
+        let by = by.changed(before, format!("the ledger's last nonce: {}", until - 1));
+        audit::add(transaction, &[&by]).await?;
+        return Ok(Decided::Commit(Confirmation::Partly(left)));
+    }
+    let mut first_nonce = first;
+    match last {
+        // The signer's nonces begin where the chain is.
+        None => first_nonce = next,
+        Some(_) => {
+            let known = CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token);
+            transaction.touch(known.bind(hold).at(at)).await?;
+            // Last, since these are no open nonces from before the confirmation.
+            if below > 0 {
+                transaction.touch(add(Status::Released, next, first)).await?;
+                first_nonce = next;
+            }
+        }
+    }
+    let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).bind(next);
+    let done = done.bind(OnExpiry::default().as_str()).bind(token).at(at);
+    transaction.touch(done).await?;
+    let by = by.changed(before, format!("next nonce: {next}"));
+    audit::add(transaction, &[&by]).await?;
+    Ok(Decided::Commit(Confirmation::Done))
 }
