@@ -20,7 +20,7 @@ use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, SpawnHandle};
 use dashmap::Entry;
 use domain::job::NewJob;
-use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
+use domain::plan::{Command, PlanState, StageEnd, TaskState};
 use domain::{JobId, PlanId, Resource, Token};
 use ledger::{LastTold, jittered};
 
@@ -340,9 +340,7 @@ impl PlanActor {
     /// anew first.
     fn find_lost_locks(&mut self) {
         let is_started = self.state.started_at.is_some();
-        let may_go_on =
-            |status| matches!(status, TaskStatus::Pending | TaskStatus::Running | TaskStatus::Paused);
-        let has_lost = |task: &&Arc<TaskState>| is_started && task.lock.is_none() && may_go_on(task.status);
+        let has_lost = |task: &&Arc<TaskState>| is_started && task.lock.is_none() && task.status.may_go_on();
         let lost = self.state.tasks.iter().filter(has_lost);
         self.queue.extend(lost.map(|task| Pending::own(Command::LockLost(task.id, None))));
     }

@@ -438,8 +438,7 @@ impl TaskState {
 
     /// Whether its tenant's lock is renewed: it may go on, or is over while an attempt of it may be under way.
     fn needs_lock(&self) -> bool {
-        use TaskStatus::{Paused, Pending, Running};
-        matches!(self.status, Pending | Running | Paused) || self.status.is_over() && self.waits_for.is_some()
+        self.status.may_go_on() || self.status.is_over() && self.waits_for.is_some()
     }
 
     /// The first stage that is UNKNOWN.
@@ -503,12 +502,12 @@ impl PlanState {
         let mut succeeded = false;
         let mut is_over = true;
         let mut wants_attention = false;
-        let mut may_go_on = false;
+        let mut goes_on = false;
         for task in &self.tasks {
             succeeded |= task.status == TaskStatus::Succeeded;
             is_over &= task.status.is_over();
             wants_attention |= task.status.wants_attention();
-            may_go_on |= matches!(task.status, TaskStatus::Running | TaskStatus::Pending);
+            goes_on |= matches!(task.status, TaskStatus::Running | TaskStatus::Pending);
         }
         if is_over {
             return if is_cancelled || !succeeded { PlanStatus::Cancelled } else { PlanStatus::Succeeded };
@@ -519,18 +518,15 @@ impl PlanState {
         if wants_attention || self.is_halted || self.is_over_time {
             return PlanStatus::Attention;
         }
-        if self.intent == Intent::Pause || !may_go_on { PlanStatus::Paused } else { PlanStatus::Running }
+        if self.intent == Intent::Pause || !goes_on { PlanStatus::Paused } else { PlanStatus::Running }
     }
 
     /// Whether an instance must own it: something of it runs or may begin, its tenants' locks are to be renewed, or the end
     /// of a job is waited for.
     #[must_use]
     pub fn needs_owner(&self) -> bool {
-        use TaskStatus::{Paused, Pending, Running};
         let is_busy = |task: &Arc<TaskState>| {
-            matches!(task.status, Pending | Running | Paused)
-                || task.in_flight().is_some()
-                || task.waits_for.is_some()
+            task.status.may_go_on() || task.in_flight().is_some() || task.waits_for.is_some()
         };
         self.started_at.is_some() && self.tasks.iter().any(is_busy)
     }

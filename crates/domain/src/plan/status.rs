@@ -108,6 +108,12 @@ impl TaskStatus {
         matches!(self, Self::Succeeded | Self::Cancelled)
     }
 
+    /// Whether the task's run may go on: it runs, waits for its turn, or is paused.
+    #[must_use]
+    pub const fn may_go_on(self) -> bool {
+        matches!(self, Self::Pending | Self::Running | Self::Paused)
+    }
+
     /// Whether somebody must look at the task.
     #[must_use]
     pub const fn wants_attention(self) -> bool {

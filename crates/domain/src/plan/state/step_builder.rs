@@ -466,8 +466,7 @@ impl StepBuilder {
         if self.task(at).lock != lost {
             return;
         }
-        let may_go_on =
-            matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending);
+        let may_go_on = self.task(at).status.may_go_on();
         if self.task(at).lock.is_none() && !(may_go_on && self.next.started_at.is_some()) {
             return;
         }
