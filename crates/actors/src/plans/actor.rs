@@ -11,7 +11,9 @@
 //! 4. a job has ended, its checkpoint is not committed: the next owner finds the job's result, and writes the checkpoint
 //!    before it does what people ask for.
 
-use std::collections::{HashSet, VecDeque};
+mod stage_jobs;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use dashmap::Entry;
 use domain::job::NewJob;
 use domain::plan::{Command, PlanState, StageEnd, TaskState};
-use domain::{JobId, PlanId, Resource, Token};
+use domain::{PlanId, Resource, Token};
 use ledger::{LastTold, jittered};
 
 use super::clock::{self, Clock};
@@ -32,6 +34,7 @@ use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, 
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle, Obituary};
 use crate::queue_meter::{QueueKind, QueueMeter};
+use stage_jobs::StageJobs;
 
 /// How many times in their length the tenants' locks are renewed, before jitter.
 const LOCK_RENEWALS: u32 = 5;
@@ -104,16 +107,7 @@ pub(super) struct PlanActor {
     attempted: Option<Attempted>,
     /// Whether nobody has owned the plan before.
     is_first: bool,
-    /// Jobs of stages whose end is, or was, waited for.
-    ends: HashSet<JobId>,
-    /// Those of them whose end was told.
-    told: HashSet<JobId>,
-    /// Jobs of earlier attempts, of which the last is waited for.
-    older: HashSet<JobId>,
-    /// Jobs that are being called off.
-    calling_off: HashSet<JobId>,
-    /// Jobs that were called off since the state was read, and have ended.
-    called_off: HashSet<JobId>,
+    stage_jobs: StageJobs,
     renew_at: Instant,
     /// Since when the plan needs no owner, nobody has asked anything of it and nothing has happened to it.
     idle_since: Option<Instant>,
@@ -302,11 +296,7 @@ impl PlanActor {
             meter: QueueMeter::new(QueueKind::Plan),
             token: Token::new(0),
             attempted: None,
-            ends: HashSet::new(),
-            told: HashSet::new(),
-            older: HashSet::new(),
-            calling_off: HashSet::new(),
-            called_off: HashSet::new(),
+            stage_jobs: StageJobs::default(),
             renew_at,
             idle_since: None,
             wake: None,
@@ -324,8 +314,7 @@ impl PlanActor {
                 self.token = token;
                 self.clock = clock;
                 self.attempted = None;
-                // Its end may be wanted by now: what was written may be more than this owner heard of.
-                self.called_off.clear();
+                self.stage_jobs.state_was_read();
                 self.find_lost_locks();
                 self.watch(false, context);
                 self.advance(context);
@@ -572,8 +561,8 @@ impl PlanActor {
         }
     }
 
-    /// The lease is acquired anew, the lane opened if it died, and the plan read again. Where another has written it meanwhile, this owner has lost it,
-    /// even if it has the lease again: the next one begins with a takeover.
+    /// The lease is acquired anew, the lane opened if it died, and the plan read again. Where another has written it meanwhile,
+    /// this owner has lost it, even if it has the lease again: the next one begins with a takeover.
     fn begin_anew(&mut self, context: &mut Context<Self>) {
         self.stage = OwnerStage::Loading;
         let above = self.token;
@@ -615,89 +604,6 @@ impl PlanActor {
                 *clock = actor.clock.followed_by(*clock);
             }
             actor.loaded(loaded, context);
-        });
-    }
-
-    /// Waits for the ends of all jobs that the plan waits for. Of those that are new nobody has heard before.
-    fn watch(&mut self, are_new: bool, context: &mut Context<Self>) {
-        let state = Arc::clone(&self.state);
-        // A task may wait for the same job again: when somebody cancels it, and when somebody resolves its stage.
-        let awaited: HashSet<_> = state.tasks.iter().filter_map(|task| task.waits_for).collect();
-        self.older.retain(|job| awaited.contains(job));
-        for task in &state.tasks {
-            let id = task.id;
-            if let Some((_, job)) = task.in_flight()
-                && self.ends.insert(job)
-            {
-                let (inner, waiter) = (Arc::clone(&self.inner), self.inner.jobs.wait_for_end(job));
-                let ended = async move { watching::stage_ended(&inner, job, waiter, are_new).await };
-                spawn(context, ended, move |ended, actor, context| {
-                    actor.told.insert(job);
-                    if let Some(end) = ended {
-                        actor.queue.push_back(Pending::own(Command::StageEnded { task: id, job, end }));
-                    }
-                    actor.advance(context);
-                });
-            }
-            if let Some(job) = task.waits_for
-                && self.older.insert(job)
-            {
-                let inner = Arc::clone(&self.inner);
-                let over = async move { watching::over(&inner, job).await };
-                spawn(context, over, move |(), actor, context| {
-                    actor.queue.push_back(Pending::own(Command::OlderEnded { task: id, job }));
-                    actor.advance(context);
-                });
-            }
-        }
-        self.call_off_due(context);
-    }
-
-    /// Has jobs called off that a step says, also such as have ended: the task may not have wanted their end when it came.
-    fn call_off(&mut self, jobs: Vec<JobId>, context: &mut Context<Self>) {
-        for job in jobs {
-            self.called_off.remove(&job);
-            self.have_called_off(job, context);
-        }
-    }
-
-    /// The same for what the state says and no try has done yet: the one who called them off may have died before it was done,
-    /// or lost its lease for a moment.
-    fn call_off_due(&mut self, context: &mut Context<Self>) {
-        let due =
-            self.state.tasks.iter().flat_map(|task| task.called_off().into_iter().chain(task.waits_for));
-        let due: Vec<_> = due.filter(|job| !self.called_off.contains(job)).collect();
-        due.into_iter().for_each(|job| self.have_called_off(job, context));
-    }
-
-    /// Tries until the job has ended or the lease is lost, once at a time.
-    fn have_called_off(&mut self, job: JobId, context: &mut Context<Self>) {
-        if !self.calling_off.insert(job) {
-            return;
-        }
-        let lane = Arc::clone(&self.lane);
-        let tried = async move {
-            loop {
-                match lane.cancel(job).await {
-                    Ok(()) | Err(crate::jobs::Refusal::UnknownJob) => return true,
-                    Err(_) if !lane.is_current() => return false,
-                    Err(error) => {
-                        tracing::debug!(%error, %job, "the job of a stage could not be called off yet")
-                    }
-                }
-                tokio::time::sleep(jittered(RELOAD_EVERY)).await;
-            }
-        };
-        spawn(context, tried, move |has_ended, actor, context| {
-            actor.calling_off.remove(&job);
-            if !has_ended || matches!(actor.stage, OwnerStage::Releasing | OwnerStage::Released) {
-                return;
-            }
-            actor.called_off.insert(job);
-            if actor.told.remove(&job) {
-                actor.ends.remove(&job);
-                actor.watch(false, context);
-            }
         });
     }
 
