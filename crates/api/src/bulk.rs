@@ -4,6 +4,7 @@
 mod doubts;
 mod left;
 pub mod runner;
+mod scan_size;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
