@@ -425,10 +425,10 @@ impl Worker {
         let state = self.state();
         let key = IdempotencyKey::parse(&bulk.id.to_string()).map_err(Refusal::from)?;
         let body_hash = Sha256::digest(bulk.id.to_string()).into();
-        let keys = || RetryKeys::new(Some(key.clone()), Arc::clone(principal), body_hash);
+        let keys = RetryKeys::new(Some(key), Arc::clone(principal), body_hash);
         if may_be_done {
             // An earlier owner, or an earlier round that got no answer, retried these under the operation's own keys.
-            let made = keys().made(state, &left, true).await?;
+            let made = keys.made(state, &left, true).await?;
             step.done += made.len() as u64;
             left.retain(|id| !made.contains_key(id));
         }
@@ -436,8 +436,7 @@ impl Worker {
         let forwarded = ForwardedRequest::for_bulk(principal, bulk.id);
         let deadline = Instant::now() + state.settings.request_timeout;
         let is_about_dead = bulk.filter.dead == Some(true);
-        let mut retries =
-            Retries::in_background(&self.forwarder, forwarded, (keys(), is_about_dead), deadline);
+        let mut retries = Retries::new(&self.forwarder, forwarded, keys, is_about_dead, deadline);
         retries.run(&left).await?;
         let (made, not_retried) = retries.into_outcome();
         step.done += made;

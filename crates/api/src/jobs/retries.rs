@@ -123,18 +123,10 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let left: Vec<_> = jobs.iter().copied().filter(|job| !earlier.contains_key(job)).collect();
     let made = earlier.into_iter().map(|(job, retry)| (job, retry.to_string())).collect();
     let mut retries = Retries {
-        forwarder: &forwarder,
         to_note: Some(&request),
-        forwarded: ForwardedRequest::noted(&request),
-        keys,
         once,
-        leaves_dismissed: false,
-        deadline,
         made,
-        not_retried: Vec::new(),
-        defects: 0,
-        hidden: Vec::new(),
-        failure: None,
+        ..Retries::new(&forwarder, ForwardedRequest::noted(&request), keys, false, deadline)
     };
     let noted = retries.run(&left).await;
     let Retries { mut made, not_retried, defects, hidden, failure, .. } = retries;
@@ -185,12 +177,13 @@ pub struct Retries<'f> {
 }
 
 impl<'f> Retries<'f> {
-    /// Retries of a bulk operation, which the audit has noted: each job once. The flag says whether it is about dead jobs
-    /// alone, so that those that were dismissed since they were found are left out.
-    pub fn in_background(
+    /// Retries of each job once that the audit has noted. `leaves_dismissed` says whether they are about dead jobs alone, so
+    /// that those that were dismissed since they were found are left out.
+    pub fn new(
         forwarder: &'f Forwarder,
         forwarded: ForwardedRequest,
-        (keys, leaves_dismissed): (RetryKeys, bool),
+        keys: RetryKeys,
+        leaves_dismissed: bool,
         deadline: Instant,
     ) -> Self {
         Self {
