@@ -9,7 +9,7 @@ use ledger::AuditFilter;
 use wire::audit::AuditRecord;
 
 use crate::auth::{Principal, Scope};
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::peer_credential;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
@@ -76,8 +76,8 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
         ("action" = Option<String>, Query, description = "Only this action, such as `set_policy`"),
         ("subject" = Option<String>, Query, description = "Only about this, such as `signer:eip155:1:0xab`"),
         ("since" = Option<String>, Query, format = DateTime, description = "Only from this time on"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<AuditRecord>)),
 )]

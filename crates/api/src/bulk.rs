@@ -25,7 +25,7 @@ use wire::bulk as shape;
 
 use crate::audit;
 use crate::auth::Principal;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, admit_key, body_hash};
@@ -151,8 +151,8 @@ fn accepted(state: &State, made: &BulkRecord, at_least: bool) -> HttpResponse {
 #[utoipa::path(
     get, path = "/v1/bulk", tag = "jobs", operation_id = "list_bulk",
     params(
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Bulk>)),
 )]

@@ -25,6 +25,11 @@ use crate::refusal::Refusal;
 use crate::shares::{Kind, Share, Shares};
 use crate::traffic::Traffic;
 
+/// How the OpenAPI document describes where a page of a list begins,
+pub const CURSOR: &str = "A next_cursor of this list, unchanged";
+/// and how long it is.
+pub const LIMIT: &str = "The most items on the page; 100 by default";
+
 /// How much body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits<'s> {

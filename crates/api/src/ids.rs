@@ -15,7 +15,7 @@ use wire::Code;
 use wire::ids as shape;
 
 use crate::audit;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::limits::FORWARD_SLACK;
 use crate::refusal::Refusal;
@@ -78,8 +78,8 @@ pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
 #[utoipa::path(
     get, path = "/v1/ids/segments", tag = "ids", operation_id = "list_segments",
     params(
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Segment>)),
 )]

@@ -19,7 +19,7 @@ use wire::jobs as shape;
 use crate::audit;
 use crate::auth::{Principal, Scope};
 use crate::cursors::Cursors;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
@@ -114,8 +114,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("kind" = Option<String>, Query, max_length = 64, description = "Jobs of this kind"),
         ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
         ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions. `false`: as if absent"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Job>)),
 )]

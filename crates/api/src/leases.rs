@@ -7,7 +7,7 @@ use wire::Code;
 
 use crate::auth::Principal;
 use crate::cursors::Cursors;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -21,8 +21,8 @@ use crate::visibility;
     params(
         ("kind" = Option<String>, Query, description = "Only leases of this kind: `id-worker`, `instance`, `plan`, `session`, `signer` or `tenant`"),
         ("owner" = Option<String>, Query, description = "Only leases of this instance"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<wire::leases::Lease>)),
 )]

@@ -15,7 +15,7 @@ use wire::nodes as shape;
 use crate::audit;
 use crate::auth::{Principal, Scope, Sees};
 use crate::cursors::Cursors;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
@@ -34,8 +34,8 @@ type Forwarding = web::Data<Forwarder>;
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
     params(
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Node>)),
 )]

@@ -21,7 +21,7 @@ use wire::plans as shape;
 
 use crate::auth::Principal;
 use crate::cursors::Cursors;
-use crate::extract::{self, Page, Query};
+use crate::extract::{self, CURSOR, LIMIT, Page, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
@@ -81,8 +81,8 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
     params(
         ("status" = Option<shape::PlanStatus>, Query, description = "Plans with this status"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Plan>)),
 )]
@@ -127,8 +127,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     params(
         ("plan" = String, Path, description = ID),
         ("status" = Option<shape::TaskStatus>, Query, description = "Tasks with this status"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Task>)),
 )]

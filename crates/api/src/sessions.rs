@@ -18,7 +18,7 @@ use wire::sessions as shape;
 
 use crate::auth::Principal;
 use crate::cursors::Cursors;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
@@ -88,8 +88,8 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions",
     params(
         ("open" = Option<bool>, Query, description = "`true`: open sessions. `false`: closed ones"),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::ListedSession>)),
 )]

@@ -15,7 +15,7 @@ use wire::nonces as shape;
 use crate::audit;
 use crate::auth::Principal;
 use crate::cursors::Cursors;
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency;
@@ -419,5 +419,3 @@ pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
 const SIGNER: &str = "The account: 1 to 128 letters, digits and . _ : @ - (such as eip155:1:0xab…, in lower case; \
                       compared byte by byte)";
 const NONCE: &str = "The nonce, 0 to 9007199254740991";
-const CURSOR: &str = "A next_cursor of this list, unchanged";
-const LIMIT: &str = "The most items on the page; 100 by default";

@@ -12,7 +12,7 @@ use wire::Code;
 use wire::plans as shape;
 
 use super::{Answer, Forwarding, Shared, behind_write, carry_out, pages, reason, records};
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::Routed;
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::Refusal;
@@ -36,8 +36,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/tasks/{task}/checkpoints", tag = "plans", operation_id = "list_checkpoints",
     params(
         ("task" = String, Path, description = ID),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Checkpoint>)),
 )]

@@ -9,7 +9,7 @@ use wire::plans as shape;
 
 use super::{Answer, Forwarding, Shared, author, behind_write, pages, records};
 use crate::auth::{Principal, Sees};
-use crate::extract::{self, Query};
+use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
@@ -37,8 +37,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
     params(
         ("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID),
-        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Task>)),
 )]
