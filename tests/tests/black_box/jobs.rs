@@ -19,6 +19,7 @@ mod library;
 mod lists;
 mod losses;
 mod metadata;
+mod node;
 mod pauses;
 mod placing;
 mod pubsub;

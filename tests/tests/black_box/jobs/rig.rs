@@ -1,14 +1,9 @@
-//! What the tests of jobs stand on: instances with their servers, nodes whose work the test holds in its hands, and
-//! waiting for what must come.
+//! What the tests of jobs stand on: instances with their servers, and waiting for what must come.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::node::{Ended, Event, Failure, Job, Why, Worker, WorkerOptions};
-use client::wire::Json;
+use client::node::WorkerOptions;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 pub use testkit::PATIENCE;
@@ -17,9 +12,10 @@ use testkit::instance::{Instance, Setup, last_release};
 use testkit::process::Signal;
 use testkit::proxy::{Proxy, Replacement};
 use testkit::servers::{Database, Keyspace, Redis, RedisCluster};
-use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::sync::MutexGuard;
+use tokio::task::AbortHandle;
 
+pub use super::node::{Node, Run, Runs};
 use crate::until;
 
 /// How long a node whose socket was cut may take to come back, in milliseconds.
@@ -58,10 +54,24 @@ impl Servers {
     /// An instance that reaches them at these URLs. Its lease is long enough that a busy machine kills nobody.
     fn setup(&self, database_url: &str, redis_url: &str) -> Setup {
         let prefix = self.keys.as_ref().map_or("", Keyspace::prefix);
-        let setup = Setup::in_mode("worker-queue").unwrap().database(database_url);
-        let setup = setup.arg("--redis-url").arg(redis_url).env("FENCEPOST__BUS__KEY_PREFIX", prefix);
-        setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
+        let setup = bare().database(database_url).arg("--redis-url").arg(redis_url);
+        setup.env("FENCEPOST__BUS__KEY_PREFIX", prefix).env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
     }
+
+    /// An instance that reaches both directly.
+    fn joined(&self) -> Setup {
+        self.setup(self.database_url(), &self.redis_url())
+    }
+
+    /// An instance without Redis.
+    fn apart(&self) -> Setup {
+        bare().database(self.database_url())
+    }
+}
+
+/// An instance without servers.
+fn bare() -> Setup {
+    Setup::in_mode("worker-queue").unwrap()
 }
 
 /// How long nodes are [`impatient`]ly waited for until they are offline.
@@ -116,26 +126,24 @@ struct Started {
 impl Rig {
     /// One instance on SQLite, with nothing beside it.
     pub async fn alone() -> Self {
-        Self::start(vec![Setup::in_mode("worker-queue").unwrap()], Servers::default()).await
+        Self::alone_and(|setup| setup).await
     }
 
     /// The same, shaped so.
     pub async fn alone_and(shape: impl Fn(Setup) -> Setup) -> Self {
-        Self::start(vec![shape(Setup::in_mode("worker-queue").unwrap())], Servers::default()).await
+        Self::start(vec![shape(bare())], Servers::default()).await
     }
 
     /// One instance without servers, which waits for a node that connects again as long as instances do by default. With the
     /// rigs' own grace, shorter than a heartbeat's interval, a node whose socket is closed may be gone at once.
     pub async fn alone_and_patient() -> Self {
-        let setups = vec![Setup::in_mode("worker-queue").unwrap()];
-        Self::start_with(setups, Servers::default(), |setup| setup).await
+        Self::start_with(vec![bare()], Servers::default(), |setup| setup).await
     }
 
     /// So many instances on one PostgreSQL and one Redis, which wait as long as those for a node that connects again.
     pub async fn together_and_patient(count: usize) -> Self {
         let servers = Servers::start(false).await;
-        let setup = |_| servers.setup(servers.database_url(), &servers.redis_url());
-        let setups = (0..count).map(setup).collect();
+        let setups = (0..count).map(|_| servers.joined()).collect();
         Self::start_with(setups, servers, |setup| setup).await
     }
 
@@ -156,10 +164,8 @@ impl Rig {
 
     /// So many instances on one PostgreSQL and this Redis Cluster, with short waits for nodes.
     pub async fn impatient_on(cluster: &RedisCluster, count: usize) -> Self {
-        let servers = Servers::start(false).await;
-        let setup = |_| impatient(servers.setup(servers.database_url(), &cluster.url()));
-        let setups = (0..count).map(setup).collect();
-        Self::start(setups, servers).await
+        let setup = |servers: &Servers| impatient(servers.setup(servers.database_url(), &cluster.url()));
+        Self::on(Servers::start(false).await, count, setup).await
     }
 
     /// The same as [`Self::mortal`], with instances that have two lanes each for jobs without a session.
@@ -175,81 +181,67 @@ impl Rig {
     /// Four instances on one PostgreSQL: two on one Redis, one on another, and one without.
     pub async fn on_three_buses() -> Self {
         let servers = Servers::start(false).await;
-        let setup = || servers.setup(servers.database_url(), &servers.redis_url());
         // Other names on the same server are another bus.
         let prefix = format!("{}other:", servers.keys.as_ref().map_or("", Keyspace::prefix));
-        let other = setup().env("FENCEPOST__BUS__KEY_PREFIX", &prefix);
-        let without = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
-        let without = without.env("FENCEPOST__LEASE__INSTANCE_MS", "10000");
-        let setups = vec![setup(), setup(), other, without];
-        Self::start(setups, servers).await
+        let other = servers.joined().env("FENCEPOST__BUS__KEY_PREFIX", &prefix);
+        let without = servers.apart().env("FENCEPOST__LEASE__INSTANCE_MS", "10000");
+        Self::start(vec![servers.joined(), servers.joined(), other, without], servers).await
     }
 
     /// An instance of the last release, and one of this release beside it.
     pub async fn beside_the_last_release() -> Self {
         let servers = Servers::start(false).await;
-        let setup = || servers.setup(servers.database_url(), &servers.redis_url());
-        let setups = vec![setup().binary(&last_release().unwrap()), setup()];
+        let setups = vec![servers.joined().binary(&last_release().unwrap()), servers.joined()];
         Self::start(setups, servers).await
     }
 
     /// Two instances on a Redis that the test may ask, and one without, whose deaths are noticed soon.
     pub async fn mortal_beside_an_island() -> Self {
         let servers = Servers::start(true).await;
-        let joined = || servers.setup(servers.database_url(), &servers.redis_url());
-        let island = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
-        let setups = [joined(), joined(), island];
+        let setups = [servers.joined(), servers.joined(), servers.apart()];
         let setups = setups.map(|setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).into();
         Self::start(setups, servers).await
     }
 
     /// So many instances on one PostgreSQL without Redis, whose deaths are noticed soon, and with short waits for nodes.
     pub async fn without_redis(count: usize) -> Self {
-        let servers = Servers::start(false).await;
-        let setup = |_| {
-            let setup = Setup::in_mode("worker-queue").unwrap().database(servers.database_url());
-            impatient(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000"))
-        };
-        let setups = (0..count).map(setup).collect();
-        Self::start(setups, servers).await
+        let setup =
+            |servers: &Servers| impatient(servers.apart().env("FENCEPOST__LEASE__INSTANCE_MS", "2000"));
+        Self::on(Servers::start(false).await, count, setup).await
     }
 
     /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that, and with short waits for nodes.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
-        Self::by_ways(Servers::start(false).await, count, impatient).await
+        Self::by_ways(Servers::start(false).await, count, None, impatient).await
     }
 
     /// The same, on a Redis that the test may harm, and with the usual waits for nodes.
     pub async fn with_ways_to_its_own_redis(count: usize) -> (Self, Vec<Proxy>) {
-        Self::by_ways(Servers::start(true).await, count, |setup| setup).await
-    }
-
-    async fn by_ways(servers: Servers, count: usize, shape: impl Fn(Setup) -> Setup) -> (Self, Vec<Proxy>) {
-        let (mut ways, mut setups) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let way = Proxy::start(address_of(&servers.redis_url())).await.unwrap();
-            let url = format!("redis://{}", way.address());
-            setups.push(shape(servers.setup(servers.database_url(), &url)));
-            ways.push(way);
-        }
-        (Self::start(setups, servers).await, ways)
+        Self::by_ways(Servers::start(true).await, count, None, |setup| setup).await
     }
 
     /// So many instances on one PostgreSQL and one Redis that never hear each other over Pub/Sub, nor themselves: what
     /// they publish and subscribe to goes by another name than they listen for. Their links are well all the same.
     pub async fn deaf(count: usize) -> (Self, Vec<Proxy>) {
-        let servers = Servers::start(false).await;
-        let (mut ways, mut setups) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let channels = Replacement { text: b"channel:", by: b"nowhere:" };
-            let way = Proxy::replacing(address_of(&servers.redis_url()), channels).await.unwrap();
-            setups.push(servers.setup(servers.database_url(), &format!("redis://{}", way.address())));
-            ways.push(way);
-        }
-        (Self::start(setups, servers).await, ways)
+        let channels = Replacement { text: b"channel:", by: b"nowhere:" };
+        Self::by_ways(Servers::start(false).await, count, Some(channels), |setup| setup).await
     }
 
-    /// The same, each with a way of its own to the ledger, and with short waits for nodes.
+    async fn by_ways(
+        servers: Servers,
+        count: usize,
+        replacement: Option<Replacement>,
+        shape: impl Fn(Setup) -> Setup,
+    ) -> (Self, Vec<Proxy>) {
+        let redis = address_of(&servers.redis_url());
+        Self::each_by_a_way(servers, count, (redis, replacement), |servers, way| {
+            shape(servers.setup(servers.database_url(), &format!("redis://{way}")))
+        })
+        .await
+    }
+
+    /// So many instances on one PostgreSQL and one Redis, each with a way of its own to the ledger, and with short waits for
+    /// nodes.
     pub async fn with_ways_to_the_ledger(count: usize) -> (Self, Vec<Proxy>) {
         Self::by_ways_to_the_ledger(count, impatient).await
     }
@@ -264,36 +256,56 @@ impl Rig {
         Self::by_ways_to_the_ledger(count, shape).await
     }
 
+    /// One instance with a way of its own to PostgreSQL, whose calls may take as long as a call may.
+    pub async fn with_a_long_way_to_the_ledger() -> (Self, Proxy) {
+        let shape = |setup: Setup| {
+            setup
+                .env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000")
+                .env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "60000")
+        };
+        let (rig, mut ways) = Self::by_ways_to_the_ledger(1, shape).await;
+        (rig, ways.remove(0))
+    }
+
     async fn by_ways_to_the_ledger(count: usize, shape: impl Fn(Setup) -> Setup) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;
-        let address = address_of(servers.database_url());
+        let ledger = address_of(servers.database_url());
+        Self::each_by_a_way(servers, count, (ledger, None), |servers, way| {
+            let url = servers.database_url().replace(&ledger.to_string(), &way.to_string());
+            shape(servers.setup(&url, &servers.redis_url()))
+        })
+        .await
+    }
+
+    /// So many instances, each with a way of its own to this address, on which a text may be replaced, and set up for the way's
+    /// own address.
+    async fn each_by_a_way(
+        servers: Servers,
+        count: usize,
+        (to, replacement): (SocketAddr, Option<Replacement>),
+        setup: impl Fn(&Servers, SocketAddr) -> Setup,
+    ) -> (Self, Vec<Proxy>) {
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let way = Proxy::start(address).await.unwrap();
-            let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
-            setups.push(shape(servers.setup(&url, &servers.redis_url())));
+            let way = match replacement {
+                Some(replacement) => Proxy::replacing(to, replacement).await.unwrap(),
+                None => Proxy::start(to).await.unwrap(),
+            };
+            setups.push(setup(&servers, way.address()));
             ways.push(way);
         }
         (Self::start(setups, servers).await, ways)
     }
 
-    /// One instance with a way of its own to PostgreSQL, whose calls may take as long as a call may.
-    pub async fn with_a_long_way_to_the_ledger() -> (Self, Proxy) {
-        let servers = Servers::start(false).await;
-        let address = address_of(servers.database_url());
-        let way = Proxy::start(address).await.unwrap();
-        let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
-        let setup = servers.setup(&url, &servers.redis_url());
-        let setup = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
-        let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "60000");
-        (Self::start(vec![setup], servers).await, way)
-    }
-
     /// So many instances on one PostgreSQL and one Redis, of its own or not, shaped so.
     pub async fn shaped(count: usize, has_own_redis: bool, shape: impl Fn(Setup) -> Setup) -> Self {
         let servers = Servers::start(has_own_redis).await;
-        let setup = |_| shape(servers.setup(servers.database_url(), &servers.redis_url()));
-        let setups = (0..count).map(setup).collect();
+        Self::on(servers, count, |servers| shape(servers.joined())).await
+    }
+
+    /// So many instances on these servers, set up so.
+    async fn on(servers: Servers, count: usize, setup: impl Fn(&Servers) -> Setup) -> Self {
+        let setups = (0..count).map(|_| setup(&servers)).collect();
         Self::start(setups, servers).await
     }
 
@@ -519,250 +531,6 @@ fn a_node_of_which_only_a_record_is_left_is_not_back() {
         assert!(!is_back(&shown(state), "n"), "{state}");
     }
     assert!(!is_back(&shown("online"), "nobody"));
-}
-
-/// One attempt that a node was given.
-#[derive(Clone, Debug)]
-pub struct Run {
-    pub node: String,
-    pub job: String,
-    pub attempt: u32,
-    pub payload: Value,
-    pub kind: Value,
-    pub metadata: Value,
-    /// What it was told of a plan.
-    pub stage: Value,
-    /// The span that it continues.
-    pub traceparent: Option<String>,
-    /// Why it was stopped, if it was.
-    pub stopped: Option<Why>,
-}
-
-/// What nodes were given, in that order, and the gate before what is to be held.
-pub struct Runs {
-    runs: watch::Sender<Vec<Run>>,
-    gate: Semaphore,
-    /// How long what does not say otherwise takes.
-    pause: Mutex<Duration>,
-    /// How many run on each node, and how many did at most.
-    busy: Mutex<HashMap<String, (usize, usize)>>,
-    /// Whether what is deadly is so no more.
-    is_cured: AtomicBool,
-}
-
-impl Runs {
-    pub fn new() -> Arc<Self> {
-        let (runs, gate) = (watch::Sender::default(), Semaphore::new(0));
-        let is_cured = AtomicBool::new(false);
-        Arc::new(Self { runs, gate, pause: Mutex::default(), busy: Mutex::default(), is_cured })
-    }
-
-    pub fn all(&self) -> Vec<Run> {
-        self.runs.borrow().clone()
-    }
-
-    /// How many ran at once on this node, at most.
-    pub fn most(&self, node: &str) -> usize {
-        self.busy.lock().get(node).map_or(0, |(_, most)| *most)
-    }
-
-    fn begin(self: &Arc<Self>, node: &str) -> Busy {
-        let mut busy = self.busy.lock();
-        let (now, most) = busy.entry(node.to_owned()).or_default();
-        *now += 1;
-        *most = (*most).max(*now);
-        Busy { runs: Arc::clone(self), node: node.to_owned() }
-    }
-
-    /// Attempts of this job.
-    pub fn of(&self, job: &str) -> Vec<Run> {
-        self.runs.borrow().iter().filter(|run| run.job == job).cloned().collect()
-    }
-
-    /// Lets so many of those that are held, or will be, go.
-    pub fn release(&self, count: usize) {
-        self.gate.add_permits(count);
-    }
-
-    /// Waits until what was given is so.
-    pub async fn until(&self, what: &str, so: impl Fn(&[Run]) -> bool) {
-        let mut runs = self.runs.subscribe();
-        let wait = tokio::time::timeout(PATIENCE, runs.wait_for(|runs| so(runs)));
-        assert!(wait.await.is_ok(), "not within {PATIENCE:?}: {what}: {:?}", self.all());
-    }
-
-    /// Waits until this job was begun so often.
-    pub async fn begun(&self, job: &str, times: usize) {
-        self.until("it was begun", |runs| runs.iter().filter(|run| run.job == job).count() >= times).await;
-    }
-
-    /// Waits until this attempt was stopped; why.
-    pub async fn stopped(&self, job: &str, attempt: u32) -> Why {
-        let of = |run: &Run| (run.job == job && run.attempt == attempt).then_some(run.stopped).flatten();
-        self.until("it was stopped", |runs| runs.iter().any(|run| of(run).is_some())).await;
-        self.all().iter().find_map(of).unwrap()
-    }
-
-    /// Does what the payload says: `{"echo": x}` answers x at once, `{"large": n}` n letters, `{"hold": x}` x when it is let
-    /// go, `{"steps": n}` says how far it is each time it is let go, and answers then, `{"fail": n}` fails in its first n
-    /// attempts, `{"broken": text}` for good, and `{"deadly": true}` takes the node with it.
-    async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
-        let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, kind, metadata, stage, traceparent, stop, progress, .. } = job;
-        let _busy = self.begin(&node);
-        let (job, kind, metadata) = (id.clone(), json!(kind), json!(metadata));
-        let stage = stage.map_or(Value::Null, |stage| stage.read().unwrap());
-        let payload_given = payload.clone();
-        let run = Run {
-            node,
-            job,
-            attempt,
-            payload: payload_given,
-            kind,
-            metadata,
-            stage,
-            traceparent,
-            stopped: None,
-        };
-        self.runs.send_modify(|runs| runs.push(run));
-        if payload["hold"] != Value::Null {
-            progress.send(Some(50.0), Some("held"));
-            tokio::select! {
-                permit = self.gate.acquire() => permit.unwrap().forget(),
-                why = stop.requested() => {
-                    self.runs.send_modify(|runs| {
-                        let of = |run: &&mut Run| run.job == id && run.attempt == attempt;
-                        runs.iter_mut().find(of).unwrap().stopped = Some(why);
-                    });
-                    return Err(Failure::passing(why.to_string()));
-                }
-            }
-            return Ok(Json::of(&payload["hold"]).unwrap());
-        }
-        if let Some(length) = payload["large"].as_u64() {
-            return Ok(Json::of(&"x".repeat(length as usize)).unwrap());
-        }
-        if let Some(steps) = payload["steps"].as_u64() {
-            for step in 1..=steps {
-                self.gate.acquire().await.unwrap().forget();
-                progress.send(Some((step * 100 / steps) as f64), Some(&format!("step {step}")));
-            }
-            self.gate.acquire().await.unwrap().forget();
-            return Ok(Json::of(&steps).unwrap());
-        }
-        if payload["deadly"] == true && !self.is_cured.load(Ordering::Relaxed) {
-            death.notify_one();
-            std::future::pending::<()>().await;
-        }
-        if let Some(times) = payload["fail"].as_u64() {
-            return match u64::from(attempt) <= times {
-                true => Err(Failure::passing(format!("failure {attempt}"))),
-                false => Ok(Json::of(&attempt).unwrap()),
-            };
-        }
-        if let Some(text) = payload["broken"].as_str() {
-            return Err(Failure::lasting(text));
-        }
-        let pause = *self.pause.lock();
-        tokio::time::sleep(pause).await;
-        Ok(Json::of(&payload["echo"]).unwrap())
-    }
-
-    /// From now on nothing is deadly.
-    pub fn cure(&self) {
-        self.is_cured.store(true, Ordering::Relaxed);
-    }
-
-    /// From now on each `echo` takes so long.
-    pub fn take(&self, pause: Duration) {
-        *self.pause.lock() = pause;
-    }
-}
-
-/// Something runs on a node until this is dropped.
-struct Busy {
-    runs: Arc<Runs>,
-    node: String,
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        if let Some((now, _)) = self.runs.busy.lock().get_mut(&self.node) {
-            *now -= 1;
-        }
-    }
-}
-
-type Given = Result<Json, Failure>;
-
-/// A node in this process. Dropped, it is as dead as one that was killed: its socket closes without a word.
-pub struct Node {
-    pub runs: Arc<Runs>,
-    stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Option<Ended>>,
-    connections: watch::Receiver<u32>,
-}
-
-impl Node {
-    /// Begins to connect.
-    pub fn start(urls: &[String], name: &str, shape: impl FnOnce(&mut WorkerOptions)) -> Self {
-        Self::sharing(Runs::new(), urls, name, shape)
-    }
-
-    /// The same, noting what it is given beside what others are.
-    pub fn sharing(
-        runs: Arc<Runs>,
-        urls: &[String],
-        name: &str,
-        shape: impl FnOnce(&mut WorkerOptions),
-    ) -> Self {
-        let mut options = WorkerOptions::new(urls.iter().cloned(), name);
-        options.times.pause_max = Duration::from_millis(500);
-        options.times.stop_grace = Duration::from_secs(1);
-        shape(&mut options);
-        let (connected, connections) = watch::channel(0);
-        let worker = Worker::new(options).unwrap().with_observer(move |event| {
-            if matches!(event, Event::Connected { .. }) {
-                connected.send_modify(|count| *count += 1);
-            }
-        });
-        let (stop, stopped) = oneshot::channel::<()>();
-        let death = Arc::new(tokio::sync::Notify::new());
-        let (mine, deadly, name) = (Arc::clone(&runs), Arc::clone(&death), name.to_owned());
-        let handler = move |job| Arc::clone(&mine).run(name.clone(), job, Arc::clone(&deadly));
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                // A sender that is gone tells it as well.
-                ended = worker.run(handler, async { stopped.await.unwrap_or_default() }) => Some(ended.unwrap()),
-                () = death.notified() => None,
-            }
-        });
-        Self { runs, stop: Some(stop), task, connections }
-    }
-
-    /// Waits until a scheduler has taken it.
-    pub async fn connected(&self) {
-        let mut connections = self.connections.clone();
-        let wait = tokio::time::timeout(PATIENCE, connections.wait_for(|count| *count > 0));
-        assert!(wait.await.is_ok(), "the node is not connected");
-    }
-
-    /// Waits for its end; `None` if its work took it along.
-    pub async fn ended(&mut self) -> Option<Ended> {
-        tokio::time::timeout(PATIENCE, &mut self.task).await.expect("the node ends").unwrap()
-    }
-
-    /// Has it finish what it has, and waits until it has.
-    pub async fn stop(mut self) -> Option<Ended> {
-        self.stop.take().unwrap().send(()).unwrap();
-        self.ended().await
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// A job that is given back at once.
