@@ -13,7 +13,7 @@ use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process, Reach
 use nodes::{BusSource, Follower, Hearing, Registry};
 
 use super::endpoint::Endpoint;
-use super::{lanes, limits, not_opened, upkeep, version};
+use super::{not_opened, settings, version};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -97,7 +97,7 @@ impl Incarnation {
             arbiters: arbiters.clone(),
             clock: clock.clone(),
         };
-        let jobs = Jobs::start(dependencies, lanes(config));
+        let jobs = Jobs::start(dependencies, settings::lanes(config));
         let plans = plans::Dependencies {
             ledger: ledger.clone(),
             jobs: jobs.clone(),
@@ -106,7 +106,7 @@ impl Incarnation {
             arbiters: arbiters.clone(),
             clock: clock.clone(),
         };
-        let plans = Plans::start(plans, super::plans(config));
+        let plans = Plans::start(plans, settings::plans(config));
         let signers = Signers::start(
             arbiters.clone(),
             ledger.clone(),
@@ -114,9 +114,9 @@ impl Incarnation {
             failure_detector,
             cluster_view,
             clock.clone(),
-            limits(config),
+            settings::signers(config),
         );
-        let upkeep = Upkeep::start(signers.clone(), upkeep(config));
+        let upkeep = Upkeep::start(signers.clone(), settings::upkeep(config));
         Ok(Self { identity, membership, reach, signers, jobs, plans, registry, follower, upkeep })
     }
 

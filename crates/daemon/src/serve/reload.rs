@@ -10,7 +10,7 @@ use domain::AuditEntry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::watched::Watched;
-use super::{tls, tokens};
+use super::{settings, tls};
 use crate::config::{AuthToken, Config, Loaded, Sources, changed_keys, other_tokens};
 use crate::exit::{Exit, Failure};
 
@@ -140,7 +140,7 @@ impl Reloader {
             tracing::warn!(warning, "the tokens are others than those of the configuration file");
         }
         if !after.is_empty() {
-            targets.api.replace_tokens(tokens(&loaded.config));
+            targets.api.replace_tokens(settings::tokens(&loaded.config));
         }
         match changes {
             Some(_) => tracing::info!(tokens = after.len(), "the tokens are reloaded"),

@@ -44,7 +44,7 @@ impl Serving {
             .then(|| endpoint::listen("server.probe_listen", probe_listen))
             .transpose()?;
         let endpoint = Endpoint::of(config, &listener)?;
-        let settings = api::Settings { tls: tls.clone(), ..settings(config) };
+        let settings = api::Settings { tls: tls.clone(), ..settings::api(config) };
         let threads = NonZeroUsize::new(settings.workers).unwrap_or(NonZeroUsize::MIN);
         let (recruiter, recruits) = Recruiter::new(threads);
         let defect = |error| Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"));
