@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 
 use crate::faults::{Fault, Step};
 
-/// Who does injector, and to whom. What is done to one server, to one way or to one node is done one after the other; the
-/// rest overlaps.
+/// Harms a fleet and its nodes. What is done to one server, to one way or to one node is done one after the other; the rest
+/// overlaps.
 #[derive(Debug)]
 pub struct Injector {
     fleet: Arc<Fleet>,
@@ -22,7 +22,7 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Into these.
+    /// Of these.
     #[must_use]
     pub fn new(fleet: Arc<Fleet>, nodes: Option<Arc<FaultNodes>>) -> Self {
         let ways = fleet.urls().iter().map(|_| Mutex::default()).collect();

@@ -1,5 +1,7 @@
 //! What a scenario hands back, and tables for people.
 
+use std::collections::BTreeMap;
+
 use crate::figures::{Summary, ms};
 use crate::plot::{Bars, Curve, Panel, Scale};
 
@@ -26,6 +28,16 @@ pub trait Report: serde::Serialize {
 #[must_use]
 pub fn is_good(report: &impl Report) -> bool {
     report.violations().is_empty()
+}
+
+/// How often there is each of these texts.
+#[must_use]
+pub fn counts<T: Into<String>>(texts: impl Iterator<Item = T>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for text in texts {
+        *counts.entry(text.into()).or_default() += 1;
+    }
+    counts
 }
 
 /// The broken promises below a table.
@@ -56,8 +68,7 @@ pub fn loads(summaries: &[&Summary]) -> String {
     ];
     let row = |one: &&Summary| {
         let latency = &one.latency;
-        let total =
-            |counts: &std::collections::BTreeMap<String, u64>| counts.values().sum::<u64>().to_string();
+        let total = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>().to_string();
         vec![
             one.name.clone(),
             format!("{:.0}", one.per_second),

@@ -20,7 +20,7 @@ use crate::access::{Access, Role};
 use crate::caller::{Caller, HOLD_MAX};
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
-use crate::history::{Answer, Asked, History, Record, TokenSeen};
+use crate::history::{Answer, Asked, History, TokenSeen};
 use crate::inject::Injector;
 use crate::nonce_calls;
 use crate::{report, tables};
@@ -168,18 +168,13 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let mut violations: Vec<String> =
         checker::check(&records, &tokens, &tables).iter().map(Violation::to_string).collect();
     violations.extend(fleet.defects_logged().await);
-    let mut rows = BTreeMap::new();
-    for row in &tables.rows {
-        *rows.entry(row.status.clone()).or_default() += 1;
-    }
-    let requests = count(&records);
     Ok(Report {
         mode: plan.mode,
         seed: plan.seed,
         seconds,
         faults,
-        requests,
-        rows,
+        requests: report::counts(records.iter().map(|record| came_to(&record.answer))),
+        rows: report::counts(tables.rows.iter().map(|row| &row.status)),
         tokens_seen: tokens.len(),
         healed_ms,
         violations,
@@ -267,17 +262,12 @@ pub(super) async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Ve
     seen
 }
 
-fn count(records: &[Record]) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for record in records {
-        let what = match &record.answer {
-            Answer::Granted { .. } => "granted".to_owned(),
-            Answer::Settled(_) => "settled".to_owned(),
-            Answer::Refused { code, .. } => format!("refused {code}"),
-            Answer::Unknown { .. } => "no answer".to_owned(),
-            Answer::Malformed { status, .. } => format!("malformed {status}"),
-        };
-        *counts.entry(what).or_default() += 1;
+fn came_to(answer: &Answer) -> String {
+    match answer {
+        Answer::Granted { .. } => "granted".to_owned(),
+        Answer::Settled(_) => "settled".to_owned(),
+        Answer::Refused { code, .. } => format!("refused {code}"),
+        Answer::Unknown { .. } => "no answer".to_owned(),
+        Answer::Malformed { status, .. } => format!("malformed {status}"),
     }
-    counts
 }

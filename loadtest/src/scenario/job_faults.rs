@@ -185,14 +185,13 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
+    let attempts = evidence.jobs.values().flat_map(|job| job["attempts"].as_array()).flatten();
     Ok(Report {
         seed: plan.seed,
         seconds,
         faults,
-        jobs: count(evidence.jobs.values().map(|job| &job["outcome"])),
-        attempts: count(
-            evidence.jobs.values().flat_map(|job| job["attempts"].as_array()).flatten().map(|a| &a["state"]),
-        ),
+        jobs: report::counts(evidence.jobs.values().map(outcome)),
+        attempts: report::counts(attempts.map(|past| past["state"].as_str().unwrap_or("none"))),
         closes: closes(&evidence),
         healed_ms,
         healed_last,
@@ -274,12 +273,8 @@ async fn explain(
     Ok(())
 }
 
-fn count<'v>(values: impl Iterator<Item = &'v Value>) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for value in values {
-        *counts.entry(value.as_str().unwrap_or("none").to_owned()).or_default() += 1;
-    }
-    counts
+fn outcome(job: &Value) -> &str {
+    job["outcome"].as_str().unwrap_or("none")
 }
 
 fn closes(evidence: &Evidence) -> BTreeMap<u16, u64> {

@@ -203,8 +203,8 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         seed: plan.seed,
         seconds,
         faults,
-        plans: count(evidence.plans.iter().map(|story| &story.plan.status)),
-        tasks: count(tasks().map(|(task, _)| &task.status)),
+        plans: report::counts(evidence.plans.iter().map(|story| &story.plan.status)),
+        tasks: report::counts(tasks().map(|(task, _)| &task.status)),
         happened: counts,
         answers,
         ended_ms,
@@ -332,12 +332,4 @@ fn job_of<'w>(wrote: &'w Wrote, plan: &str) -> Option<&'w str> {
         Wrote::Began { run, stage: Some(stage), .. } if stage.plan == plan => Some(&run.job),
         _ => None,
     }
-}
-
-pub(super) fn count<'v>(values: impl Iterator<Item = &'v String>) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for value in values {
-        *counts.entry(value.clone()).or_default() += 1;
-    }
-    counts
 }

@@ -20,7 +20,7 @@ use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 
 use super::clients::Submitter;
-use super::{Judged, count, judge};
+use super::{Judged, judge, outcome};
 use crate::access::{Access, Role};
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
@@ -29,7 +29,7 @@ use crate::owner::Request;
 use crate::plan_checker::Findings;
 use crate::report;
 use crate::scenario::faults::{settle_down, watch_tokens};
-use crate::scenario::plan_faults::{Habits, PlanLoad, count as count_texts};
+use crate::scenario::plan_faults::{Habits, PlanLoad};
 
 const SIGNERS: usize = 6;
 /// Requests about nonces, and numbers that callers got, after each step at least.
@@ -215,8 +215,8 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
         seed: plan.seed,
         seconds,
         versions,
-        jobs: count(evidence.jobs.values().map(|job| &job["outcome"])),
-        plans: count_texts(of_plans.plans.iter().map(|story| &story.plan.status)),
+        jobs: report::counts(evidence.jobs.values().map(outcome)),
+        plans: report::counts(of_plans.plans.iter().map(|story| &story.plan.status)),
         nonce_requests: records.iter().filter(|record| record.answer.is_success()).count(),
         ids: ids.numbers.iter().map(|(kind, numbers)| (*kind, numbers.len())).collect(),
         violations,
