@@ -64,33 +64,8 @@ impl Seen {
 impl StepBuilder {
     pub(super) fn retry(&mut self, task: TaskId, retry: &Retry) -> Result<(), Refused> {
         let at = self.place(task)?;
+        self.may_retry(at, retry.expect)?;
         let now = self.task(at);
-        if let Some(seen) = retry.expect
-            && !seen.is_current(now)
-        {
-            return Err(Refused::NotAsSeen);
-        }
-        if self.next.started_at.is_none() {
-            return Err(self.never_started(task));
-        }
-        // A plan that is over its time never gives it a turn.
-        let has_no_turn = now.status == TaskStatus::Pending && !now.was_begun() && self.next.is_over_time;
-        match now.status {
-            TaskStatus::Pending if has_no_turn => {}
-            TaskStatus::Running | TaskStatus::Pending => return Err(Refused::StillRunning),
-            status if !status.may_retry() => {
-                return Err(refused(&format!("a task that is {} cannot be retried", status.as_str())));
-            }
-            _ => {}
-        }
-        if now.run >= TASK_RUNS_MAX {
-            return Err(Refused::TooMany("runs", TASK_RUNS_MAX.into()));
-        }
-        if let Some(stage) = now.unknown()
-            && now.stage(stage).on_unknown == OnUnknown::Confirm
-        {
-            return Err(Refused::StageUnknown(stage));
-        }
         let checkpoint = match &retry.from {
             From::Checkpoint => now.checkpoint.clone(),
             From::Start => None,
@@ -107,14 +82,12 @@ impl StepBuilder {
                 "the task would have {checkpoints} checkpoints after this run; it may have {CHECKPOINTS_MAX}"
             )));
         }
-        let checkpoint = match (&retry.context, checkpoint) {
-            (Some(context), Some(checkpoint)) => {
-                Some(Checkpoint { context: Arc::clone(context), ..checkpoint })
+        let checkpoint = match &retry.context {
+            Some(context) => {
+                let (version, completed) = checkpoint.map_or((0, 0), |kept| (kept.version, kept.completed));
+                Some(Checkpoint { version, completed, context: Arc::clone(context) })
             }
-            (Some(context), None) => {
-                Some(Checkpoint { version: 0, completed: 0, context: Arc::clone(context) })
-            }
-            (None, checkpoint) => checkpoint,
+            None => checkpoint,
         };
         // The job of a stage that is UNKNOWN may have failed as well.
         let may_be_dead =
@@ -156,6 +129,36 @@ impl StepBuilder {
         }
         let change = (was.as_str(), TaskStatus::Pending.as_str());
         self.task_event(at, EventKind::Retried, Some(change), Some(Arc::clone(&retry.reason)));
+        Ok(())
+    }
+
+    /// Whether the task may be run again as it is, and is as its caller has seen it.
+    fn may_retry(&self, at: usize, expect: Option<Seen>) -> Result<(), Refused> {
+        let now = self.task(at);
+        if expect.is_some_and(|seen| !seen.is_current(now)) {
+            return Err(Refused::NotAsSeen);
+        }
+        if self.next.started_at.is_none() {
+            return Err(self.never_started(now.id));
+        }
+        // A plan that is over its time never gives it a turn.
+        let has_no_turn = now.status == TaskStatus::Pending && !now.was_begun() && self.next.is_over_time;
+        match now.status {
+            TaskStatus::Pending if has_no_turn => {}
+            TaskStatus::Running | TaskStatus::Pending => return Err(Refused::StillRunning),
+            status if !status.may_retry() => {
+                return Err(refused(&format!("a task that is {} cannot be retried", status.as_str())));
+            }
+            _ => {}
+        }
+        if now.run >= TASK_RUNS_MAX {
+            return Err(Refused::TooMany("runs", TASK_RUNS_MAX.into()));
+        }
+        if let Some(stage) = now.unknown()
+            && now.stage(stage).on_unknown == OnUnknown::Confirm
+        {
+            return Err(Refused::StageUnknown(stage));
+        }
         Ok(())
     }
 }
