@@ -186,51 +186,13 @@ impl SignerActor {
                 });
                 context.spawn(proceed);
             }
-            Effect::Acquire { mode } => {
-                let (inner, resource, signer) =
-                    (Arc::clone(&self.inner), self.resource.clone(), self.signer.clone());
-                let acquire = async move {
-                    let (acquired, sent) = inner.acquire(&resource, mode).await?;
-                    // A turn of basic mode acquires and loads each time. One call does both, so that the arbiter is woken
-                    // once; the load still begins after the acquire was answered.
-                    let loaded = match (mode, &acquired) {
-                        (Mode::Basic, Acquired::Lease(_)) => {
-                            Some(inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await)
-                        }
-                        _ => None,
-                    };
-                    Ok((acquired, sent, loaded))
-                };
-                self.call(context, acquire, move |actor, result, context| {
-                    let result = result.map(|(acquired, sent, loaded)| {
-                        actor.loaded = loaded.map(|loaded| loaded.map_err(|error| failure(&error)));
-                        actor.note_acquired(acquired, sent, mode)
-                    });
-                    actor.tell(context, |state, moment| state.acquired(result, moment));
-                });
-            }
-            Effect::Load => {
-                if let Some(loaded) = self.loaded.take() {
-                    let loaded =
-                        ready(loaded).map(|loaded, actor: &mut Self, context: &mut Context<Self>| {
-                            actor.tell(context, |state, moment| state.loaded(loaded, moment));
-                        });
-                    context.spawn(loaded);
-                    return;
-                }
-                let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
-                let load = async move { inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await };
-                self.call(context, load, |actor, result, context| {
-                    actor.tell(context, |state, moment| state.loaded(result, moment));
-                });
-            }
+            Effect::Acquire { mode } => self.acquire(mode, context),
+            Effect::Load => self.load(context),
             Effect::ReadFacts { round, keys, nonces, reads_holes } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
                 let token = self.held.as_ref().map(HeldLease::token);
                 let read = async move { inner.read_facts(&signer, token, &keys, nonces, reads_holes).await };
-                self.call(context, read, move |actor, result, context| {
-                    actor.tell(context, |state, moment| state.facts_read(round, result, moment));
-                });
+                self.ask(context, read, move |state, result, moment| state.facts_read(round, result, moment));
             }
             Effect::ReadOverdue { round, from, max } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
@@ -239,11 +201,11 @@ impl SignerActor {
                     let holds = inner.ledger.overdue(&signer, ahead_ms, from, max).await?;
                     Ok(inner.clock.overdue(&holds, max, sent))
                 };
-                self.call(context, read, move |actor, result, context| {
-                    actor.tell(context, |state, moment| state.overdue_read(round, result, moment));
+                self.ask(context, read, move |state, result, moment| {
+                    state.overdue_read(round, result, moment)
                 });
             }
-            Effect::Commit { id, op, batch, after } => self.commit(id, op, (batch, after), context),
+            Effect::Commit { id, op, batch, after } => self.commit(id, op, batch, after, context),
             // A caller that has left needs no answer. What was granted to it runs out.
             Effect::Reply(caller, answer) => caller.answer.send(answer),
             Effect::Release { is_awaited } => self.release(is_awaited, context),
@@ -254,9 +216,7 @@ impl SignerActor {
                     inner.reclaim(&resource).await;
                     Ok(())
                 };
-                self.call(context, reclaim, |actor, _, context| {
-                    actor.tell(context, |state, moment| state.reclaimed(moment));
-                });
+                self.ask(context, reclaim, |state, _, moment| state.reclaimed(moment));
             }
             Effect::WakeAt(at) => self.wake_at(at, context),
             Effect::Note(note) => self.note(note),
@@ -268,6 +228,59 @@ impl SignerActor {
                 }
             }
         }
+    }
+
+    fn acquire(&self, mode: Mode, context: &mut Context<Self>) {
+        let (inner, resource, signer) = (Arc::clone(&self.inner), self.resource.clone(), self.signer.clone());
+        let acquire = async move {
+            let (acquired, sent) = inner.acquire(&resource, mode).await?;
+            // A turn of basic mode acquires and loads each time. One call does both, so that the arbiter is woken once; the
+            // load still begins after the acquire was answered.
+            let loaded = match (mode, &acquired) {
+                (Mode::Basic, Acquired::Lease(_)) => {
+                    Some(inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await)
+                }
+                _ => None,
+            };
+            Ok((acquired, sent, loaded))
+        };
+        self.call(context, acquire, move |actor, result, context| {
+            let result = result.map(|(acquired, sent, loaded)| {
+                actor.loaded = loaded.map(|loaded| loaded.map_err(|error| failure(&error)));
+                actor.note_acquired(acquired, sent, mode)
+            });
+            actor.tell(context, |state, moment| state.acquired(result, moment));
+        });
+    }
+
+    fn load(&mut self, context: &mut Context<Self>) {
+        if let Some(loaded) = self.loaded.take() {
+            let loaded = ready(loaded).map(|loaded, actor: &mut Self, context: &mut Context<Self>| {
+                actor.tell(context, |state, moment| state.loaded(loaded, moment));
+            });
+            context.spawn(loaded);
+            return;
+        }
+        let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
+        let load = async move { inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await };
+        self.ask(context, load, |state, result, moment| state.loaded(result, moment));
+    }
+
+    /// Runs a ledger call, and tells the state what came of it.
+    fn ask<T: Send + 'static>(
+        &self,
+        context: &mut Context<Self>,
+        call: impl Future<Output = ledger::Result<T>> + Send + 'static,
+        what: impl FnOnce(
+            &mut SignerState<WaitingCaller>,
+            Result<T, LedgerFailure>,
+            &Moment,
+        ) -> Effects<WaitingCaller>
+        + 'static,
+    ) {
+        self.call(context, call, move |actor, result, context| {
+            actor.tell(context, |state, moment| what(state, result, moment));
+        });
     }
 
     /// Runs a ledger call where the ledger's connections are, so that the arbiter is not woken for each of their
@@ -296,7 +309,8 @@ impl SignerActor {
         &mut self,
         id: BatchId,
         op: &'static str,
-        (batch, after): (Batch, Option<BatchId>),
+        batch: Batch,
+        after: Option<BatchId>,
         context: &mut Context<Self>,
     ) {
         let (ledger, sent) = (self.inner.ledger.clone(), Instant::now());
