@@ -7,6 +7,7 @@ pub mod check_config;
 pub mod cluster;
 pub mod completions;
 mod confirm;
+mod each;
 pub mod health;
 pub mod id;
 pub mod job;

@@ -3,8 +3,9 @@
 use client::wire::List;
 use client::wire::nodes::{Node, NodeState, SelectAnswer, SelectRequest};
 
+use super::each::{each, each_unchanged};
 use super::look::Look;
-use super::{connect, job, page, shown};
+use super::{connect, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::nodes::{Drained, Nodes};
 use crate::exit::Failure;
@@ -27,9 +28,9 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             let client = connect(&remote)?;
             if dry_run {
                 let read = async |id: &str| client.nodes().get(id).await;
-                return job::each_unchanged(&nodes, &remote, read, would_drain).await;
+                return each_unchanged(&nodes, &remote, read, would_drain).await;
             }
-            job::each(
+            each(
                 &nodes,
                 &remote,
                 async |id| client.nodes().drain(id).await,
@@ -46,9 +47,9 @@ pub async fn run(command: Nodes) -> Result<(), Failure> {
             let client = connect(&remote)?;
             if dry_run {
                 let read = async |id: &str| client.nodes().get(id).await;
-                return job::each_unchanged(&nodes, &remote, read, would_undrain).await;
+                return each_unchanged(&nodes, &remote, read, would_undrain).await;
             }
-            job::each(
+            each(
                 &nodes,
                 &remote,
                 async |id| client.nodes().undrain(id).await,

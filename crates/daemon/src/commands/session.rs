@@ -5,8 +5,9 @@ use client::wire::sessions::{ListedSession, Session as Shown, SessionRequest};
 use client::{Client, SessionQuery};
 use serde::Serialize;
 
+use super::each::{each, each_unchanged};
 use super::look::Look;
-use super::{confirm, connect, job, once, page, shown};
+use super::{confirm, connect, once, page, shown};
 use crate::cli::jobs::Needs;
 use crate::cli::sessions::Session;
 use crate::exit::Failure;
@@ -38,7 +39,7 @@ pub async fn run(command: Session) -> Result<(), Failure> {
         Session::Close { sessions, dry_run, yes, remote } => {
             let client = connect(&remote)?;
             if dry_run {
-                return job::each_unchanged(
+                return each_unchanged(
                     &sessions,
                     &remote,
                     async |id| client.sessions().get(id).await,
@@ -49,7 +50,7 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             confirm::ask_at_terminal(yes, || {
                 format!("A closed session takes no more jobs. Close {}?", sessions.join(", "))
             })?;
-            job::each(&sessions, &remote, async |id| close(&client, id).await, closed).await
+            each(&sessions, &remote, async |id| close(&client, id).await, closed).await
         }
     }
 }
