@@ -30,7 +30,27 @@ impl Step {
         self.size
     }
 
-    /// Notes how long a step of this size took; `None` where it failed.
+    /// Runs a step of this size, and rests for as long as it took: half of the time is for others. Says whether there may be
+    /// more to delete.
+    ///
+    /// # Errors
+    /// That of the step; the next ones are smaller.
+    pub(crate) async fn run(
+        &mut self,
+        step: impl Future<Output = ledger::Result<u64>>,
+    ) -> ledger::Result<bool> {
+        let (begun, size) = (Instant::now(), self.size);
+        let deleted = step.await;
+        let took = begun.elapsed();
+        self.note(deleted.is_ok().then_some(took));
+        let has_more = deleted? >= u64::from(size);
+        if has_more {
+            tokio::time::sleep(took).await;
+        }
+        Ok(has_more)
+    }
+
+    /// Notes how long a step took; `None` where it failed.
     fn note(&mut self, took: Option<Duration>) {
         self.size = match took {
             Some(took) if took < SHORT => (self.size * 2).min(self.size_max),
@@ -38,28 +58,6 @@ impl Step {
             _ => (self.size / 4).max(1),
         };
     }
-}
-
-/// Deletes step by step until one finds less than it may delete, or `is_serving` says no. Half of the time is for others.
-///
-/// # Errors
-/// That of a step; the next purge begins with a smaller one.
-pub(crate) async fn purge(
-    step: &mut Step,
-    is_serving: impl Fn() -> bool,
-    mut delete: impl AsyncFnMut(u32) -> ledger::Result<u64>,
-) -> ledger::Result<()> {
-    while is_serving() {
-        let (begun, size) = (Instant::now(), step.size());
-        let deleted = delete(size).await;
-        let took = begun.elapsed();
-        step.note(deleted.is_ok().then_some(took));
-        if deleted? < u64::from(size) {
-            break;
-        }
-        tokio::time::sleep(took).await;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -85,31 +83,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_purge_ends_with_a_step_that_finds_less_with_one_that_fails_and_with_the_service() {
+    async fn a_purge_ends_with_a_step_that_finds_less_and_with_one_that_fails() {
         let mut step = Step::of_rows();
         let mut left = 250_u64;
-        let delete = async |limit| {
-            let deleted = left.min(u64::from(limit));
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            let deleted = left.min(u64::from(step.size()));
             left -= deleted;
-            Ok(deleted)
-        };
-        purge(&mut step, || true, delete).await.unwrap();
-        assert_eq!(left, 0);
-
-        let mut asked = 0;
-        let failing = async |_| {
-            asked += 1;
-            Err(ledger::Error::WentBack)
-        };
-        purge(&mut step, || true, failing).await.unwrap_err();
-        assert_eq!(asked, 1);
-
-        let mut asked = 0;
-        let never = async |_| {
-            asked += 1;
-            Ok(0)
-        };
-        purge(&mut step, || false, never).await.unwrap();
-        assert_eq!(asked, 0);
+            if !step.run(async { Ok(deleted) }).await.unwrap() {
+                break;
+            }
+        }
+        assert_eq!((left, steps), (0, 2), "100, and then 150 of 200");
+        let size = step.size();
+        step.run(async { Err(ledger::Error::WentBack) }).await.unwrap_err();
+        assert_eq!(step.size(), size / 4);
     }
 }

@@ -14,7 +14,7 @@ use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
-use crate::purges::{Step, purge};
+use crate::purges::Step;
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -130,16 +130,18 @@ impl Upkeep {
 
     /// Deletes what is old enough, step by step. Sessions come once no job is left.
     async fn purge(&self, jobs: &mut Step, sessions: &mut Step) -> ledger::Result<()> {
-        let is_serving = || self.lifetime.is_serving();
-        purge(jobs, is_serving, async |limit| {
-            self.ledger.purge_jobs(self.kept_ms(self.retention).await?, limit).await
-        })
-        .await?;
-        purge(sessions, is_serving, async |limit| {
-            let kept = self.retention.saturating_add(SESSIONS_LATER);
-            self.ledger.purge_sessions(self.kept_ms(kept).await?, limit).await
-        })
-        .await
+        while self.lifetime.is_serving() && jobs.run(self.purge_jobs(jobs.size())).await? {}
+        while self.lifetime.is_serving() && sessions.run(self.purge_sessions(sessions.size())).await? {}
+        Ok(())
+    }
+
+    async fn purge_jobs(&self, limit: u32) -> ledger::Result<u64> {
+        self.ledger.purge_jobs(self.kept_ms(self.retention).await?, limit).await
+    }
+
+    async fn purge_sessions(&self, limit: u32) -> ledger::Result<u64> {
+        let kept = self.retention.saturating_add(SESSIONS_LATER);
+        self.ledger.purge_sessions(self.kept_ms(kept).await?, limit).await
     }
 
     /// How old what is kept so long looks at most, in milliseconds. Asked in each step: the ledger's clock may step forward between

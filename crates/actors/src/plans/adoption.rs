@@ -13,7 +13,7 @@ use panic_guard::{again_after_panics, guarded};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
-use crate::purges::{Step, purge};
+use crate::purges::Step;
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -154,28 +154,20 @@ impl Inner {
 
     /// Forgets old plans, several in one step; a single one piece by piece.
     async fn purge(&self, step: &mut Step) -> ledger::Result<()> {
-        purge(
-            step,
-            || self.jobs.is_serving(),
-            async |limit| {
-                if limit == 1 {
-                    self.trim().await?;
-                }
-                self.ledger.purge_plans(self.kept_ms().await?, limit).await
-            },
-        )
-        .await
+        while self.jobs.is_serving() && step.run(self.forget(step.size())).await? {}
+        Ok(())
     }
 
-    /// Deletes the history of the oldest plan piece by piece.
-    async fn trim(&self) -> ledger::Result<()> {
+    async fn forget(&self, limit: u32) -> ledger::Result<u64> {
+        // It may be too large to be deleted as a whole.
         let mut rows = Step::of_rows();
-        purge(
-            &mut rows,
-            || self.jobs.is_serving(),
-            async |limit| self.ledger.trim_plan(self.kept_ms().await?, limit).await,
-        )
-        .await
+        while limit == 1 && self.jobs.is_serving() && rows.run(self.trim(rows.size())).await? {}
+        self.ledger.purge_plans(self.kept_ms().await?, limit).await
+    }
+
+    /// Deletes some of the history of the oldest plan.
+    async fn trim(&self, limit: u32) -> ledger::Result<u64> {
+        self.ledger.trim_plan(self.kept_ms().await?, limit).await
     }
 
     /// How old a plan that is kept looks at most, in milliseconds. Asked in each step: the database's clock may step forward

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
-use crate::purges::{Step, purge};
+use crate::purges::Step;
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Upkeep {
             let (signers, every) = (signers.clone(), settings.purge_every);
             let (mut keys, mut audits) = (Step::of_rows(), Step::of_rows());
             tokio::spawn(repeat(every, stopped.clone(), async move || {
-                forget(&signers, &settings, &mut keys, &mut audits).await
+                purge(&signers, &settings, &mut keys, &mut audits).await
             }))
         };
         let look = {
@@ -165,21 +165,26 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
 }
 
 /// Purges keys, entries of the audit, and incarnations.
-async fn forget(
+async fn purge(
     signers: &Signers,
     settings: &UpkeepSettings,
     keys: &mut Step,
     audits: &mut Step,
 ) -> ledger::Result<()> {
-    let (ledger, is_serving) = (&signers.inner.ledger, || signers.is_serving());
-    purge(keys, is_serving, async |limit| {
-        ledger.purge_keys(old_ms(signers, settings.keep_keys).await?, limit).await
-    })
-    .await?;
-    purge(audits, is_serving, async |limit| {
-        ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, limit).await
-    })
-    .await?;
+    let ledger = &signers.inner.ledger;
+    while signers.is_serving() {
+        let (kept, limit) = (settings.keep_keys, keys.size());
+        if !keys.run(async { ledger.purge_keys(old_ms(signers, kept).await?, limit).await }).await? {
+            break;
+        }
+    }
+    while signers.is_serving() {
+        let limit = audits.size();
+        if !audits.run(async { ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, limit).await }).await?
+        {
+            break;
+        }
+    }
     // After an outage of the ledger the leases of the living have run out as well, and they renew them first.
     if signers.inner.failure_detector.may_take() {
         let age_ms = old_ms(signers, settings.keep_instances).await?;
