@@ -207,7 +207,10 @@ impl<C: Callers> LaneState<C> {
                 for (job, attempt, why) in self.jobs.attempts_on(&node) {
                     self.revoke(job, attempt, why, "the node is gone".to_owned(), round);
                 }
-                self.departed.push((node, BatchId(self.last_batch)));
+                // Where nothing is to follow from a batch any more, all attempts are known.
+                if !self.busy.is_empty() {
+                    self.departed.push((node, BatchId(self.last_batch)));
+                }
             }
             Command::Attempt(job, attempt, event) => {
                 self.attempt_event(job, attempt, event, round, now, effects);

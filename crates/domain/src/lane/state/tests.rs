@@ -414,6 +414,17 @@ fn an_attempt_that_begins_on_a_node_that_has_just_departed_goes_elsewhere() {
     assert_eq!(words(&effects), "notify dequeue dispatch commit(revoke)");
 }
 
+/// As a lane to which nobody submits: it hears of each node of its instance that is gone.
+#[test]
+fn a_lane_that_writes_nothing_keeps_no_nodes_that_are_gone() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", now);
+    for gone in ["a", "b", "c"] {
+        assert_eq!(words(&give(&mut state, Command::NodeDeparted(node(gone)), now)), "");
+    }
+    assert!(state.departed.is_empty());
+}
+
 fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
     let state = if at.is_some() { State::Dispatched } else { State::Created };
     let attempt = Attempt::new(u32::from(at.is_some()));
