@@ -116,7 +116,7 @@ impl PauseRow {
 
     /// As the audit has it: JSON text.
     pub(crate) fn text(&self) -> String {
-        let for_ms = self.until.map(|until| (until.0.as_micros() - self.since.0.as_micros()) / 1_000);
+        let for_ms = self.until.map(|until| until.0.ms_since(self.since.0));
         serde_json::json!({ "reason": self.reason, "by": self.principal, "for_ms": for_ms }).to_string()
     }
 }
@@ -158,4 +158,21 @@ pub(crate) fn read_modes((version, value): (i64, String)) -> Result<Modes> {
         mode: Mode::parse(&kept.mode).map_err(impossible)?,
         only: only.transpose().map_err(impossible)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_between_the_ends_of_time_is_audited() {
+        let moment = |micros| Moment(Timestamp::from_micros(micros));
+        for (since, until, text) in [(-1_000, 2_000, "3"), (i64::MIN, i64::MAX, "9223372036854775")] {
+            let (pool, reason, principal) = ("p".to_owned(), String::new(), String::new());
+            let row = PauseRow { pool, reason, principal, since: moment(since), until: Some(moment(until)) };
+            assert!(row.text().contains(&format!(r#""for_ms":{text}"#)), "{}", row.text());
+        }
+    }
 }

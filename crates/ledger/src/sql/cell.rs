@@ -127,6 +127,19 @@ pub(crate) struct Moment(pub(crate) Timestamp);
 /// From 1970 to 2000, where PostgreSQL begins to count.
 const TO_2000_MICROS: i64 = 946_684_800_000_000;
 
+/// As PostgreSQL counts. The last moment is its `infinity`, which somebody may have written by hand.
+const fn since_2000(at: Timestamp) -> i64 {
+    match at.as_micros() {
+        i64::MAX => i64::MAX,
+        micros => micros.saturating_sub(TO_2000_MICROS),
+    }
+}
+
+/// The moment that PostgreSQL counts so. What is later than the last moment is that.
+const fn since_1970(micros: i64) -> Timestamp {
+    Timestamp::from_micros(micros.saturating_add(TO_2000_MICROS))
+}
+
 /// The server's own numbers of `timestamptz` and `timestamptz[]`, the same in every database.
 const TIMESTAMPTZ: Oid = Oid(1184);
 const TIMESTAMPTZ_ARRAY: Oid = Oid(1185);
@@ -145,8 +158,7 @@ impl PgHasArrayType for Moment {
 
 impl Encode<'_, Postgres> for Moment {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Outcome<IsNull> {
-        let since_2000 = self.0.as_micros() - TO_2000_MICROS;
-        buffer.extend_from_slice(&since_2000.to_be_bytes());
+        buffer.extend_from_slice(&since_2000(self.0).to_be_bytes());
         Ok(IsNull::No)
     }
 }
@@ -161,8 +173,8 @@ impl Decode<'_, Postgres> for Moment {
     fn decode(value: PgValueRef<'_>) -> Outcome<Self> {
         match value.format() {
             PgValueFormat::Binary => {
-                let since_2000 = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-                Ok(Self(Timestamp::from_micros(since_2000 + TO_2000_MICROS)))
+                let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
+                Ok(Self(since_1970(micros)))
             }
             PgValueFormat::Text => Err("a time as text: only prepared statements read rows".into()),
         }
@@ -178,5 +190,20 @@ impl Type<Sqlite> for Moment {
 impl<'r> Decode<'r, Sqlite> for Moment {
     fn decode(value: SqliteValueRef<'r>) -> Outcome<Self> {
         Ok(Self(Timestamp::from_micros(<i64 as Decode<'r, Sqlite>>::decode(value)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_time_in_the_server_are_moments_and_stay_themselves() {
+        for micros in [i64::MIN, -TO_2000_MICROS, 0, 1, i64::MAX] {
+            assert_eq!(since_2000(since_1970(micros)), micros, "{micros}");
+        }
+        assert_eq!(since_1970(0).as_micros(), TO_2000_MICROS);
+        assert_eq!(since_1970(i64::MAX).as_micros(), i64::MAX);
+        assert_eq!(since_2000(Timestamp::from_micros(i64::MIN)), i64::MIN);
     }
 }
