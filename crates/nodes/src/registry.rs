@@ -257,7 +257,7 @@ impl Registry {
             Some(Known::Left { stamp, .. }) => stamp.epoch.get(),
             None => 0,
         };
-        Epoch::new(last + 1)
+        Epoch::new(last.saturating_add(1))
     }
 
     /// For a connection of the node that the bus is to know: above each epoch and version of the node that is known here. A bus

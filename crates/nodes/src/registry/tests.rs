@@ -211,6 +211,13 @@ fn a_record_that_the_bus_lost_is_written_anew_above_all_that_is_known_of_the_nod
 }
 
 #[test]
+fn behind_the_last_number_that_the_bus_can_name_there_is_none() {
+    let registry = registry([record("n").at(u64::MAX, 1).held_by("b")]);
+    let last = Epoch::new(u64::MAX);
+    assert_eq!((registry.next_epoch(&node("n")), registry.epoch_floor(&node("n"))), (last, last));
+}
+
+#[test]
 fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
     let registry = registry([record("own"), record("far").held_by("b")]);
     let mut departures = registry.departures();
