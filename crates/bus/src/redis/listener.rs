@@ -70,11 +70,12 @@ impl Listener {
         self.heard_notices.lock().is_new(notice)
     }
 
+    /// What was not sent yet is nobody's echo, and would hide that echoes are missing.
     fn hear_echo(&self, payload: &[u8]) {
         let sent = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
         let Some(sent) = sent else { return };
+        let Some(lag) = self.clock().checked_sub(Duration::from_micros(sent)) else { return };
         self.heard.fetch_max(sent, Ordering::AcqRel);
-        let lag = self.clock().saturating_sub(Duration::from_micros(sent));
         metrics::histogram!("fencepost_pubsub_lag_seconds").record(lag);
     }
 }
@@ -176,4 +177,19 @@ fn event(shared: &Shared, channel: Channel, message: &Msg) -> Option<Event> {
         return None;
     }
     Some(Event::Message(Arc::from(payload)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_of_a_time_to_come_is_none() {
+        let listener = Listener::default();
+        listener.hear_echo(u64::MAX.to_string().as_bytes());
+        assert_eq!(listener.heard(), Duration::ZERO);
+        let sent = listener.clock();
+        listener.hear_echo(sent.as_micros().to_string().as_bytes());
+        assert_eq!(listener.heard(), sent);
+    }
 }
