@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use domain::SignerId;
 use futures_util::{StreamExt, stream};
 use ledger::{LastTold, OverdueSigners, jittered};
+use panic_guard::guarded;
 use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -109,12 +110,12 @@ async fn repeat(
             () = tokio::time::sleep(jittered(every)) => {}
         }
         let begun = Instant::now();
-        match step().await {
-            Ok(()) => {}
-            Err(error) if error.is_retryable() || !told.is_due() => {
+        match guarded("the upkeep of signers", step()).await {
+            Some(Ok(())) | None => {}
+            Some(Err(error)) if error.is_retryable() || !told.is_due() => {
                 tracing::debug!(%error, "upkeep waits for the ledger");
             }
-            Err(error) => tracing::error!(%error, "upkeep failed"),
+            Some(Err(error)) => tracing::error!(%error, "upkeep failed"),
         }
         tracing::trace!(took = ?begun.elapsed(), "upkeep");
     }
@@ -228,7 +229,22 @@ fn rest(took: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_panics_is_followed_by_others() {
+        let (stop, stopped) = watch::channel(false);
+        let steps = AtomicUsize::new(0);
+        repeat(LOOK_EVERY, stopped, async || {
+            assert!(steps.fetch_add(1, Ordering::Relaxed) > 0, "made on purpose");
+            stop.send(true).unwrap();
+            Ok(())
+        })
+        .await;
+        assert_eq!(steps.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn a_count_that_took_long_is_not_repeated_soon() {
