@@ -13,6 +13,7 @@ use std::time::Duration;
 use domain::{PoolName, TenantId};
 use ledger::{FinishedBy, FinishedCounts, UnfinishedCount, UnfinishedCounts, jittered};
 use nodes::Registry;
+use panic_guard::again_after_panics;
 use parking_lot::Mutex;
 
 use super::Jobs;
@@ -122,44 +123,53 @@ impl Statistics {
             finished: Counted::default(),
         });
         let counting = Arc::clone(&this);
-        tokio::spawn(async move {
-            while counting.lifetime.is_serving() {
-                let (used, all) = counting.registry.slots();
-                metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
-                metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
-                tokio::time::sleep(jittered(SLOTS_EVERY)).await;
-            }
-        });
+        let show_slots = move || Arc::clone(&counting).show_slots();
+        tokio::spawn(again_after_panics("the gauges of the slots", show_slots));
         let counting = Arc::clone(&this);
-        tokio::spawn(async move {
-            let mut pauses = Pauses::new(UNFINISHED_EVERY);
-            while counting.lifetime.is_serving() {
-                let pools = configured(&counting.registry);
-                let count = counting.ledger.unfinished_counts(COUNTED_AT_ONCE, &pools);
-                let (took, counted) = counting.unfinished.renew(count).await;
-                let pause = pauses.after(took, counted.is_ok());
-                match counted {
-                    Ok(count) => show_pools(&count.found, &pools),
-                    Err(error) => tracing::debug!(%error, "the unfinished jobs could not be counted"),
-                }
-                tokio::time::sleep(pause).await;
-            }
-        });
+        let unfinished = move || Arc::clone(&counting).count_unfinished();
+        tokio::spawn(again_after_panics("the counts of the unfinished jobs", unfinished));
         let counting = Arc::clone(&this);
-        tokio::spawn(async move {
-            let mut pauses = Pauses::new(FINISHED_EVERY);
-            while counting.lifetime.is_serving() {
-                let pools = configured(&counting.registry);
-                let count = counting.ledger.finished_counts(COUNTED_AT_ONCE, &pools);
-                let (took, counted) = counting.finished.renew(count).await;
-                let pause = pauses.after(took, counted.is_ok());
-                if let Err(error) = counted {
-                    tracing::debug!(%error, "the finished jobs could not be counted");
-                }
-                tokio::time::sleep(pause).await;
-            }
-        });
+        let finished = move || Arc::clone(&counting).count_finished();
+        tokio::spawn(again_after_panics("the counts of the finished jobs", finished));
         this
+    }
+
+    async fn show_slots(self: Arc<Self>) {
+        while self.lifetime.is_serving() {
+            let (used, all) = self.registry.slots();
+            metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
+            metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
+            tokio::time::sleep(jittered(SLOTS_EVERY)).await;
+        }
+    }
+
+    async fn count_unfinished(self: Arc<Self>) {
+        let mut pauses = Pauses::new(UNFINISHED_EVERY);
+        while self.lifetime.is_serving() {
+            let pools = configured(&self.registry);
+            let count = self.ledger.unfinished_counts(COUNTED_AT_ONCE, &pools);
+            let (took, counted) = self.unfinished.renew(count).await;
+            let pause = pauses.after(took, counted.is_ok());
+            match counted {
+                Ok(count) => show_pools(&count.found, &pools),
+                Err(error) => tracing::debug!(%error, "the unfinished jobs could not be counted"),
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn count_finished(self: Arc<Self>) {
+        let mut pauses = Pauses::new(FINISHED_EVERY);
+        while self.lifetime.is_serving() {
+            let pools = configured(&self.registry);
+            let count = self.ledger.finished_counts(COUNTED_AT_ONCE, &pools);
+            let (took, counted) = self.finished.renew(count).await;
+            let pause = pauses.after(took, counted.is_ok());
+            if let Err(error) = counted {
+                tracing::debug!(%error, "the finished jobs could not be counted");
+            }
+            tokio::time::sleep(pause).await;
+        }
     }
 
     async fn newest(&self) -> JobStatistics {

@@ -369,7 +369,7 @@ impl Jobs for Flaky {
         self.real.attempts_of(jobs).await
     }
     async fn unfinished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<UnfinishedCounts> {
-        self.real.unfinished_counts(piece, pools).await
+        self.plan.holds.count(self.real.unfinished_counts(piece, pools)).await
     }
     async fn finished_counts(&self, piece: u32, pools: &HashSet<PoolName>) -> Result<FinishedCounts> {
         self.real.finished_counts(piece, pools).await

@@ -1,6 +1,6 @@
 //! Leases that are acquired or answered late, with another token, not acquired, or not renewed, looks at the others that are
-//! slow, looks for lanes that panic, steps of plans that wait or do not leave, and the tokens under which jobs are held after a
-//! takeover.
+//! slow, looks for lanes and counts that panic, steps of plans that wait or do not leave, and the tokens under which jobs are
+//! held after a takeover.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub struct Holds {
     pub looks_are_slow: AtomicBool,
     /// The next look for lanes without an owner is a defect.
     pub next_look_for_lanes_panics: AtomicBool,
+    /// The next count of the unfinished jobs is a defect.
+    pub next_count_panics: AtomicBool,
     slow_looks: AtomicUsize,
     awaited_looks: AtomicUsize,
 }
@@ -61,6 +63,12 @@ impl Holds {
     pub async fn look_for_lanes<T>(&self, look: impl Future<Output = T> + Send) -> T {
         assert!(!self.next_look_for_lanes_panics.swap(false, Ordering::SeqCst), "made on purpose");
         look.await
+    }
+
+    /// A count of the unfinished jobs.
+    pub async fn count<T>(&self, count: impl Future<Output = T> + Send) -> T {
+        assert!(!self.next_count_panics.swap(false, Ordering::SeqCst), "made on purpose");
+        count.await
     }
 
     /// How many slow looks have begun, and how many of them were not given up.

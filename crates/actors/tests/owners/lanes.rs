@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
@@ -266,6 +266,18 @@ async fn left_by_another(lanes: &Lanes, placed: Option<Assignment>) -> (LaneId, 
     lanes.ledger.commit_jobs(JobBatch { lane: Some(lane), writes: [write].into() }).await.unwrap();
     lanes.ledger.release(id.lease(), &owner, token).await.unwrap();
     (id, job)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_of_a_count_of_jobs_costs_that_count_alone() {
+    let lanes = open().await;
+    let panics = &lanes.plan.holds.next_count_panics;
+    panics.store(true, Ordering::SeqCst);
+    until("a count panics", async || !panics.load(Ordering::SeqCst)).await;
+    let since = Instant::now();
+    let is_counted = async || lanes.jobs.statistics().await.counted_ago < since.elapsed();
+    until("the jobs are counted again", is_counted).await;
+    lanes.jobs.stop().await;
 }
 
 /// A job of another instance's lane, whose first attempt is at a node.
