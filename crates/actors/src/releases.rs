@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use ledger::jittered;
+use panic_guard::guarded;
 use tokio::sync::{mpsc, oneshot};
 
 /// Between two tries of what did not come back, before jitter.
@@ -62,7 +63,9 @@ impl Releases {
                     again_at = now + jittered(AGAIN_EVERY);
                 }
                 if !batch.is_empty() {
-                    again.extend(try_all(&ledger, &owner, batch).await);
+                    // After a panic these leases run out by themselves.
+                    let left = guarded("the release of leases", try_all(&ledger, &owner, batch)).await;
+                    again.extend(left.into_iter().flatten());
                 }
             }
         });
@@ -74,7 +77,7 @@ impl Releases {
         let (tried, done) = oneshot::channel();
         let until = Instant::now() + self.lease;
         if self.queue.send(Release { resource, token, until, misses: 0, tried: Some(tried) }).is_ok() {
-            // The task answers each release, unless the process ends.
+            // The task answers each release, unless a panic interrupts it or the process ends.
             let _ = done.await;
         }
     }

@@ -1,6 +1,6 @@
 //! Leases that are acquired or answered late, with another token, not acquired, or not renewed, looks at the others that are
-//! slow, looks for lanes and counts that panic, steps of plans that wait or do not leave, and the tokens under which jobs are
-//! held after a takeover.
+//! slow, looks for lanes, counts and releases that panic, steps of plans that wait or do not leave, and the tokens under which
+//! jobs are held after a takeover.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub struct Holds {
     pub next_look_for_lanes_panics: AtomicBool,
     /// The next count of the unfinished jobs is a defect.
     pub next_count_panics: AtomicBool,
+    /// The next release of leases is a defect.
+    pub next_release_panics: AtomicBool,
     slow_looks: AtomicUsize,
     awaited_looks: AtomicUsize,
 }
@@ -155,6 +157,8 @@ impl Leases for Flaky {
         self.real.renew_all(owner, leases).await
     }
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        let panics = &self.plan.holds.next_release_panics;
+        assert!(!panics.swap(false, Ordering::SeqCst), "made on purpose");
         self.real.release_all(owner, leases).await
     }
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {

@@ -177,6 +177,19 @@ async fn a_session_that_was_used_a_moment_ago_stays_open_before_anybody_has_seen
     lanes.jobs.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_of_a_release_costs_the_leases_of_that_release_alone() {
+    let lanes = open().await;
+    let (first, second) = (session(&lanes, Ordering::Strict).await, session(&lanes, Ordering::Strict).await);
+    let panics = &lanes.plan.holds.next_release_panics;
+    panics.store(true, Atomic::SeqCst);
+    lanes.jobs.close_session(&first).await.unwrap();
+    until("a release panics", async || !panics.load(Atomic::SeqCst)).await;
+    lanes.jobs.close_session(&second).await.unwrap();
+    until("the other one is made", async || lease_of(&lanes, &second).await.owner.is_none()).await;
+    lanes.jobs.stop().await;
+}
+
 /// Another instance takes a session, for so long; its lease.
 async fn take_elsewhere(lanes: &Lanes, session: &SessionId, lease_ms: u64) -> Lease {
     let (other, lane) = (InstanceId::parse("other-1").unwrap(), LaneId::session(session));
