@@ -562,7 +562,11 @@ async fn send<C: CommitBatch, E: Engine<C>>(
         if !may_leave(waiting) {
             return None;
         }
-        Some(engine.commit(batches).await)
+        let arrived = engine.commit(batches).await;
+        if let Ok(verdicts) = &arrived {
+            assert_eq!(verdicts.len(), batches.len(), "a verdict for each batch");
+        }
+        Some(arrived)
     };
     // A defect in an engine costs its train, not its committer.
     AssertUnwindSafe(sent)
@@ -584,7 +588,6 @@ async fn commit_or_split<C: CommitBatch, E: Engine<C>>(
         sent += 1;
         match send(engine, batches, waiting).await {
             Some(Ok(arrived)) => {
-                assert_eq!(arrived.len(), batches.len(), "a verdict for each batch");
                 verdicts.extend(arrived.into_iter().map(Ok));
                 return;
             }

@@ -483,3 +483,23 @@ async fn a_poisonous_batch_sinks_nobody_else() {
     let sunk: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Diverged).collect();
     assert_eq!(sunk, [false, false, true, false, false, true]);
 }
+
+/// Its first train has no verdict.
+struct Silent(bool);
+
+#[async_trait::async_trait]
+impl Engine<Batch> for Silent {
+    async fn commit(&mut self, _batches: &[Batch]) -> Arrival<Batch> {
+        let is_first = std::mem::replace(&mut self.0, false);
+        Ok(if is_first { vec![] } else { vec![Verdict::Committed { at: Timestamp::from_micros(0) }] })
+    }
+}
+
+#[tokio::test]
+async fn a_train_without_a_verdict_for_each_batch_costs_that_train_alone() {
+    let trains = Trains::start(&[runtime::Handle::current()], || Silent(true));
+    let limit = Duration::from_secs(9);
+    let lost = trains.commit(batch("a"), limit).await;
+    assert!(matches!(lost, Err(Error::Unknown { .. })), "{lost:?}");
+    assert!(matches!(trains.commit(batch("a"), limit).await, Ok(Verdict::Committed { .. })));
+}
