@@ -10,6 +10,7 @@
 //! which its successor began. This holds whatever the clocks show: a wrong clock makes ids wait, or be refused.
 
 mod generator;
+mod guarded_numbers;
 mod keeper;
 mod layout;
 mod numbers;
@@ -33,6 +34,7 @@ use crate::limits::{
     MARK_EVERY_MS_MAX, MARKS_PER_LEAD, WORKER_LEASE_MS_DEFAULT,
 };
 pub use generator::{Generator, Run, Stop};
+use guarded_numbers::GuardedNumbers;
 use keeper::Keeper;
 pub use layout::{Layout, PER_MS, Parts};
 pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, WorkerLease, candidates};
@@ -248,7 +250,7 @@ impl Keeping {
 
     /// Acquires numbers from this source from now on. A number of another source is given back there.
     pub fn serve(&self, numbers: Arc<dyn Numbers>) {
-        self.source.send_replace(NumberSource::Instance(numbers));
+        self.source.send_replace(NumberSource::Instance(Arc::new(GuardedNumbers(numbers))));
         // From now on callers wait for the keeper, also before it has noticed.
         self.shared.phase.send_if_modified(|phase| {
             let was_unreached = matches!(phase, Phase::Refusing(Refusal::Unreached));

@@ -167,6 +167,7 @@ impl Fleet {
             lease: Duration::from_millis(lease_ms),
             is_away: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            next_call_panics: AtomicBool::new(false),
             takes_no_mark: AtomicBool::new(false),
             went_back: AtomicBool::new(false),
         })
@@ -183,6 +184,8 @@ pub(super) struct FleetNumbers {
     pub(super) is_away: AtomicBool,
     /// Whether it takes calls and never answers.
     pub(super) hangs: AtomicBool,
+    /// The next call is a defect.
+    pub(super) next_call_panics: AtomicBool,
     /// Whether it answers everything but marks.
     pub(super) takes_no_mark: AtomicBool,
     /// Whether it is behind what this instance knows: it gives numbers, and lets none be used.
@@ -192,6 +195,7 @@ pub(super) struct FleetNumbers {
 impl FleetNumbers {
     async fn reach(&self) -> ledger::Result<MutexGuard<'_, Rows>> {
         tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!self.next_call_panics.swap(false, Ordering::Relaxed), "made on purpose");
         if self.hangs.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }

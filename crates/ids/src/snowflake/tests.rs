@@ -361,6 +361,16 @@ async fn a_process_that_was_paused_past_its_mark_goes_on_as_soon_as_the_mark_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_to_the_ledger_that_panics_ends_no_issuance() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    process.numbers.next_call_panics.store(true, Ordering::Relaxed);
+    pass(60_000).await;
+    assert!(!process.numbers.next_call_panics.load(Ordering::Relaxed), "none was made");
+    process.makes().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_number_that_was_lost_is_replaced_by_another() {
     let fleet = Fleet::new();
     let process = fleet.start("a", 0, Options::default());
