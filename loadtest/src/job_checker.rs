@@ -1,6 +1,8 @@
 //! Verifies what became of jobs: what was accepted, what the instances say of it in the end, and what the nodes wrote in
 //! their diaries must tell one story. Pure.
 
+mod overlaps;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
@@ -69,6 +71,7 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
     check_committed(&evidence.jobs, &diaries, &mut broken);
     check_places(evidence, &diaries, &mut broken);
     check_order(evidence, &diaries, &mut broken);
+    overlaps::check(evidence, &mut broken);
     for (run, (node, _)) in &diaries.began {
         match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
             Some(newest) if run.attempt <= newest => {}
@@ -187,15 +190,19 @@ pub fn check_committed(jobs: &HashMap<String, Value>, diaries: &Diaries<'_>, bro
     }
 }
 
-/// Whether a job lists this attempt as failed, or lists only newer ones: it keeps so many.
+/// Whether a job lists this attempt as failed, or lists only newer ones.
 fn may_have_failed(job: &Value, attempt: u64) -> bool {
+    listed(job, attempt).is_none_or(|past| past["state"] == "failed")
+}
+
+/// How a job lists this attempt; `None` if it lists only newer ones, since it keeps so many. Nothing else may be missing: such a
+/// one is null.
+fn listed(job: &Value, attempt: u64) -> Option<&Value> {
     let past = job["attempts"].as_array().map_or(&[][..], Vec::as_slice);
-    match past.iter().find(|past| past["attempt"] == attempt) {
-        Some(past) => past["state"] == "failed",
-        None => {
-            past.first().and_then(|oldest| oldest["attempt"].as_u64()).is_some_and(|oldest| oldest > attempt)
-        }
-    }
+    let is_left_out =
+        past.first().and_then(|oldest| oldest["attempt"].as_u64()).is_some_and(|oldest| oldest > attempt);
+    let found = past.iter().find(|past| past["attempt"] == attempt);
+    found.or_else(|| (!is_left_out).then_some(&Value::Null))
 }
 
 /// A job has one place in all its attempts, in its own session. Places follow the order in which the jobs were submitted.
@@ -263,8 +270,13 @@ fn cancelled_at_us(job: &Value) -> Option<u64> {
 
 /// When it was finished, in microseconds since 1970; `None` of a job that does not say so in a way that can be read.
 pub fn finished_at_us(job: &Value) -> Option<u64> {
-    let finished_at = OffsetDateTime::parse(job["finished_at"].as_str()?, &Rfc3339).ok()?;
-    u64::try_from(finished_at.unix_timestamp_nanos() / 1_000).ok()
+    moment_us(&job["finished_at"])
+}
+
+/// A moment in microseconds since 1970, if it can be read.
+fn moment_us(moment: &Value) -> Option<u64> {
+    let moment = OffsetDateTime::parse(moment.as_str()?, &Rfc3339).ok()?;
+    u64::try_from(moment.unix_timestamp_nanos() / 1_000).ok()
 }
 
 /// Whether a node was told to be wrong, was closed as only a wrong node is, or had more than its capacity.
@@ -316,6 +328,8 @@ mod tests {
     use super::*;
     use testkit::fault_nodes::Line;
 
+    const SECOND: u64 = 1_000_000;
+
     fn run(attempt: u64) -> Run {
         Run { job: "j".to_owned(), attempt }
     }
@@ -350,7 +364,10 @@ mod tests {
         let job = json!({
             "state": "FINISHED", "outcome": "succeeded", "attempt": 2, "node": "b",
             "result": { "number": 7, "once": 2 },
-            "attempts": [{ "attempt": 1, "state": "node_lost" }, { "attempt": 2, "state": "succeeded" }],
+            "attempts": [
+                { "attempt": 1, "state": "node_lost", "at": "1970-01-01T00:00:00Z" },
+                { "attempt": 2, "state": "succeeded" },
+            ],
         });
         Evidence {
             accepted: vec![accepted],
@@ -371,14 +388,61 @@ mod tests {
     fn a_failure_that_was_committed_is_listed_or_older_than_all_that_are() {
         let mut evidence = good();
         ends(&mut evidence, Said::Failure);
+        later(&mut evidence.diaries[1], SECOND);
         let listed = |evidence: &mut Evidence, attempts: Value| {
             evidence.jobs.get_mut("j").unwrap()["attempts"] = attempts;
             check(evidence)
         };
         let newest = json!({ "attempt": 2, "state": "succeeded" });
-        let both = json!([{ "attempt": 1, "state": "failed" }, newest]);
+        let both = json!([{ "attempt": 1, "state": "failed", "at": "1970-01-01T00:00:01Z" }, newest]);
         assert_eq!(listed(&mut evidence, both), Vec::<String>::new());
         assert_eq!(listed(&mut evidence, json!([newest])), Vec::<String>::new());
+    }
+
+    fn later(diary: &mut Diary, by_us: u64) {
+        diary.lines.iter_mut().for_each(|line| line.at_us += by_us);
+    }
+
+    /// The node of the first attempt goes on with it from 3 s to 6 s, and is within reach; the second one begins at 5 s. The
+    /// first one was over at this time, in this way.
+    fn goes_on(e: &mut Evidence, state: &str, at: &str) {
+        let ended = Wrote::Ended { run: run(1), said: Said::Nothing };
+        let lines = [(0, Wrote::Joined), (3 * SECOND, began(1)), (6 * SECOND, ended)];
+        e.diaries[0].lines = lines.map(|(at_us, wrote)| Line { at_us, wrote }).into();
+        later(&mut e.diaries[1], 5 * SECOND);
+        let job = e.jobs.get_mut("j").unwrap();
+        job["timeout_ms"] = json!(2_000);
+        job["attempts"][0] = json!({ "attempt": 1, "state": state, "at": at });
+    }
+
+    /// The same, and the node of the first attempt parted at this time.
+    fn goes_on_and_parts(e: &mut Evidence, state: &str, parted_us: u64) {
+        goes_on(e, state, "1970-01-01T00:00:05Z");
+        e.diaries[0].lines.push(Line { at_us: parted_us, wrote: Wrote::Parted });
+    }
+
+    #[test]
+    fn an_attempt_may_go_on_beside_a_newer_one_as_its_end_says() {
+        let judged = |beside: &dyn Fn(&mut Evidence)| {
+            let mut evidence = good();
+            beside(&mut evidence);
+            check(&evidence)
+        };
+        for state in ["not_acknowledged", "timed_out"] {
+            let broken = judged(&|e| goes_on(e, state, "1970-01-01T00:00:05Z"));
+            assert_eq!(broken, Vec::<String>::new(), "{state}");
+        }
+        for state in ["node_lost", "node_lost_unsent", "unlisted", "undeliverable", "rejected"] {
+            // An instance that stands still is given up before the node hears nothing from it for too long.
+            let broken = judged(&|e| goes_on_and_parts(e, state, 15 * SECOND));
+            assert_eq!(broken, Vec::<String>::new(), "{state}");
+        }
+        // Nobody knows whether a process was within reach.
+        let broken = judged(&|e| {
+            goes_on(e, "node_lost", "1970-01-01T00:00:05Z");
+            e.diaries[0].lines.remove(0);
+        });
+        assert_eq!(broken, Vec::<String>::new());
     }
 
     /// The job is of a session, and its two attempts say these places.
@@ -451,7 +515,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [Lie; 27] = [
+        let lies: [Lie; 35] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
@@ -494,6 +558,17 @@ mod tests {
             ("behind it", |e| placed_behind(e, 4)),
             ("had ended", |e| overtakes(e, "succeeded", "1970-01-01T00:00:00.000001Z")),
             ("had ended", |e| overtakes(e, "cancelled", "1970-01-01T00:00:00.000002Z")),
+            ("beside a newer one", |e| goes_on(e, "failed", "1970-01-01T00:00:05Z")),
+            ("beside a newer one", |e| goes_on(e, "node_lost", "1970-01-01T00:00:05Z")),
+            ("beside a newer one", |e| goes_on_and_parts(e, "unlisted", 15 * SECOND + 1)),
+            ("beside a newer one", |e| goes_on_and_parts(e, "failed", 4 * SECOND)),
+            ("beside a newer one", |e| {
+                goes_on(e, "timed_out", "1970-01-01T00:00:05Z");
+                e.jobs.get_mut("j").unwrap()["timeout_ms"] = json!(2_001);
+            }),
+            ("an older one was over", |e| goes_on(e, "not_acknowledged", "1970-01-01T00:00:05.000001Z")),
+            ("list when", |e| e.jobs.get_mut("j").unwrap()["attempts"][0]["at"] = json!(null)),
+            ("list when", |e| e.jobs.get_mut("j").unwrap()["attempts"][0]["attempt"] = json!(0)),
         ];
         for (word, lie) in lies {
             let mut evidence = good();

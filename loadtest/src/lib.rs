@@ -6,6 +6,7 @@
 //! puts to the test: its callers are its users.
 
 pub mod access;
+pub mod attempts;
 pub mod caller;
 pub mod checker;
 pub mod costs;

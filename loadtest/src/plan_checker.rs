@@ -20,7 +20,7 @@
 //!   `max_attempts`, and no two of them end with a result, but as for two that overlap.
 //! - What was confirmed to a node is there: an output is the result of its job, a failure the end of its attempt.
 //! - A job failed only if its node says so, or may have been lost with an attempt that counts.
-//! - Two attempts of one task never overlap, with one exception ([`Execution::may_be_ignored`]): the node of the older one
+//! - Two attempts of one task never overlap, with one exception (`Execution::may_be_ignored`): the node of the older one
 //!   was out of reach when the newer one began, or for longer than the grace before. Nobody can tell such a node from one
 //!   that has died, so the attempt was given up.
 //! - A tenant's tokens grow from task to task in the order in which the stages begin on the nodes, but for a dispatch that
@@ -41,7 +41,7 @@ use serde_json::Value;
 use testkit::fault_nodes::Diary;
 
 use crate::job_checker::{Diaries, check_committed, check_diary};
-use executions::{Execution, Executions};
+use executions::Executions;
 use replay::Replay;
 use reported::{Checkpoint, Decision, Event, Plan, Task};
 
@@ -122,10 +122,9 @@ pub fn check(evidence: &Evidence) -> Findings {
         }
     }
     for task in executions.tasks().filter(|task| !known.contains(task)) {
-        let Execution { node, stage, .. } = &executions.of(task)[0];
-        findings
-            .broken
-            .push(format!("task {task}: {node} ran stage {} of it, and nobody made it", stage.number));
+        let first = &executions.of(task)[0];
+        let (node, number) = (first.node, first.stage.number);
+        findings.broken.push(format!("task {task}: {node} ran stage {number} of it, and nobody made it"));
     }
     executions.check_tokens(&mut findings);
     // Attempts that were run beside others were looked at above.

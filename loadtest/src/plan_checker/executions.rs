@@ -2,43 +2,20 @@
 //! the order of the tenants' tokens.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 
 use serde_json::Value;
-use testkit::fault_nodes::{Diary, Run, Said, Stage, Wrote};
+use testkit::fault_nodes::{Diary, Run, Said, Stage};
 
 use super::Findings;
-
-/// How long a node that is back may take until it hears that it lost an attempt, or until it has read what lay in its
-/// socket.
-const HEARS_WITHIN_US: u64 = 2_000_000;
-/// How long a node takes at most until it gives up a connection on which it hears nothing: three heartbeats, and some.
-const PARTS_WITHIN_US: u64 = 10_000_000;
+use crate::attempts::{self, Absences, Ran};
 
 /// One attempt of a stage's job, as its node wrote it down.
 #[derive(Debug)]
 pub struct Execution<'d> {
-    /// The node.
-    pub node: &'d str,
-    /// The attempt.
-    pub run: &'d Run,
+    ran: Ran<'d>,
     /// What the node was told of the plan.
     pub stage: &'d Stage,
-    /// When it began.
-    pub began_us: u64,
-    /// When it ended, with what the node says; nothing if the node died.
-    pub ended: Option<(u64, Option<&'d Said>)>,
-}
-
-/// From when to when, in microseconds since 1970.
-type Interval = (u64, u64);
-
-/// When a node could not be heard.
-#[derive(Debug, Default)]
-struct Absences {
-    /// It had no connection, or stood still.
-    out: Vec<Interval>,
-    /// It stood still.
-    still: Vec<Interval>,
 }
 
 /// All attempts, and the absences of the nodes.
@@ -46,6 +23,14 @@ struct Absences {
 pub struct Executions<'d> {
     by_task: BTreeMap<&'d str, Vec<Execution<'d>>>,
     absences: HashMap<&'d str, Absences>,
+}
+
+impl<'d> Deref for Execution<'d> {
+    type Target = Ran<'d>;
+
+    fn deref(&self) -> &Ran<'d> {
+        &self.ran
+    }
 }
 
 impl<'d> Execution<'d> {
@@ -62,25 +47,9 @@ impl<'d> Execution<'d> {
         matches!(self.ended, Some((_, Some(Said::Output(_) | Said::Failure))))
     }
 
-    fn ended_us(&self) -> u64 {
-        self.ended.map_or(u64::MAX, |(at, _)| at)
-    }
-
-    /// Until when its node may have been lost with it: until it was told to stop. It may owe a result for as long as it likes.
-    fn listed_until_us(&self) -> u64 {
-        match self.ended {
-            Some((at, Some(Said::Nothing))) => at,
-            _ => u64::MAX,
-        }
-    }
-
     /// Which of the task's attempts it is: a later one was dispatched later.
     fn place(&self) -> (u64, u64, u64) {
         (self.stage.run, self.stage.number, self.run.attempt)
-    }
-
-    fn overlaps(&self, other: &Self) -> bool {
-        self.began_us < other.ended_us() && other.began_us < self.ended_us()
     }
 
     /// Whether a newer attempt may have begun although this one had not ended. Its node was out of reach:
@@ -94,46 +63,7 @@ impl<'d> Execution<'d> {
         if self.began_us > newer.began_us {
             return absences.has_just_woken(self.began_us);
         }
-        absences.out.iter().any(|(from, to)| {
-            let is_meanwhile = *from <= newer.began_us && *to >= self.began_us;
-            is_meanwhile && (to - from >= grace_us || to.saturating_add(HEARS_WITHIN_US) >= newer.began_us)
-        })
-    }
-}
-
-impl Absences {
-    fn read(diary: &Diary) -> Self {
-        let mut absences = Self::default();
-        // Nobody has welcomed it yet.
-        let (mut parted, mut stopped) = (Some(0), None);
-        for line in &diary.lines {
-            match &line.wrote {
-                Wrote::Joined => absences.out.extend(parted.take().map(|from| (from, line.at_us))),
-                Wrote::Parted | Wrote::Died => parted = parted.or(Some(line.at_us)),
-                Wrote::Stopped => stopped = Some(line.at_us),
-                Wrote::Woke => {
-                    let still = stopped.take().map(|from| (from, line.at_us));
-                    absences.out.extend(still);
-                    absences.still.extend(still);
-                }
-                _ => {}
-            }
-        }
-        // It is so still.
-        absences.out.extend(parted.into_iter().chain(stopped).map(|from| (from, u64::MAX)));
-        absences
-    }
-
-    /// Whether the node was out of reach while it had the attempt, and before the job was finished. The one that decides so may
-    /// hear of the absence before the node does, whose instance stands still, and the node hears of the decision later.
-    fn may_lose(&self, one: &Execution<'_>, finished_us: Option<u64>) -> bool {
-        let decided_us = one.listed_until_us().min(finished_us.unwrap_or(u64::MAX));
-        let until = decided_us.saturating_add(PARTS_WITHIN_US);
-        self.out.iter().any(|(from, to)| *from <= until && to.saturating_add(HEARS_WITHIN_US) >= one.began_us)
-    }
-
-    fn has_just_woken(&self, at_us: u64) -> bool {
-        self.still.iter().any(|(_, woke)| *woke <= at_us && woke + HEARS_WITHIN_US >= at_us)
+        absences.was_out(self.began_us, newer.began_us, grace_us)
     }
 }
 
@@ -142,30 +72,12 @@ impl<'d> Executions<'d> {
     pub fn read(diaries: &'d [Diary]) -> Self {
         let mut all = Self::default();
         for diary in diaries {
-            let mut running: HashMap<&Run, (&Stage, u64)> = HashMap::new();
-            let node = diary.node.as_str();
-            let mut add = |run, (stage, began_us): (&'d Stage, u64), ended| {
-                let execution = Execution { node, run, stage, began_us, ended };
-                all.by_task.entry(stage.task.as_str()).or_default().push(execution);
-            };
-            for line in &diary.lines {
-                match &line.wrote {
-                    Wrote::Began { run, stage: Some(stage), .. } => {
-                        running.insert(run, (stage, line.at_us));
-                    }
-                    Wrote::Ended { run, said } => {
-                        if let Some((run, began)) = running.remove_entry(run) {
-                            add(run, began, Some((line.at_us, Some(said))));
-                        }
-                    }
-                    Wrote::Died => {
-                        running.drain().for_each(|(run, began)| add(run, began, Some((line.at_us, None))));
-                    }
-                    _ => {}
+            for ran in attempts::read(diary) {
+                if let Some(stage) = ran.stage {
+                    all.by_task.entry(stage.task.as_str()).or_default().push(Execution { ran, stage });
                 }
             }
-            running.into_iter().for_each(|(run, began)| add(run, began, None));
-            all.absences.insert(node, Absences::read(diary));
+            all.absences.insert(diary.node.as_str(), Absences::read(diary));
         }
         all.by_task.values_mut().for_each(|executions| executions.sort_by_key(|one| one.began_us));
         all
