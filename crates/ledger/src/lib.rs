@@ -100,7 +100,8 @@ pub struct Options {
     /// Connections to the server that requests borrow, or readers of the SQLite file; half of them read a few rows by their keys.
     /// Renewals, and reads of instances' leases, have more.
     pub connections_max: u32,
-    /// How long to go on trying to reach it at the start, in milliseconds.
+    /// How long to go on trying to reach it at the start, in milliseconds. A migration, also another process's, takes as long as
+    /// it takes.
     pub connect_timeout_ms: u64,
     /// How long one call may take, in milliseconds.
     pub call_timeout_ms: u64,

@@ -239,6 +239,11 @@ impl History {
     }
 }
 
+/// Takes the lock that a migrator has while it changes PostgreSQL's tables, of 0.1.0 too, for as long as the session lasts.
+pub(crate) async fn lock(connection: &mut sqlx::PgConnection) -> Result<(), MigrateFailure> {
+    Ok(connection.lock().await?)
+}
+
 /// Which tables of the history a database has.
 struct Tables {
     has_first: bool,

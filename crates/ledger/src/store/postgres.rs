@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use url::{Url, form_urlencoded};
 
 use super::committer::Committer;
-use super::failure::read_failed;
+use super::failure::{has_code, read_failed};
 use super::{Store, Way, lent};
 use crate::identity::Remembered;
 use crate::migrations::{self, Migrate, MigrateFailure};
@@ -132,6 +132,8 @@ const WITHOUT_SOCKET: &str = "localhost";
 /// A migration waits no longer than this for a lock, and is tried again: what comes after it waits behind it, so that a long
 /// reader (`pg_dump`) would keep every write waiting. Writes wait longer than this, and hung transactions end before.
 const MIGRATION_LOCK_WAIT_MS: u64 = 1_000;
+/// SQLSTATE of a statement that waited for a lock for too long.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 const _: () =
     assert!(LOCK_WAIT_MS > MIGRATION_LOCK_WAIT_MS && MIGRATION_LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
@@ -484,23 +486,34 @@ fn named_host(options: &PgConnectOptions) -> Option<&str> {
 
 /// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
 /// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
-/// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find it done.
+/// instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as long as a session
+/// has it, and the last comers find all done.
 async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let mut deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
-    let mut is_told = false;
+    let (mut is_told, mut is_turn_told) = (false, false);
     loop {
+        let begun = Instant::now();
         let attempt = async {
             // A server that does not even refuse is waited for no longer than that.
             let compared = timeout_at(deadline, compared(connect, migrate)).await;
             let (mut connection, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
-            if lacks {
+            let is_settled = !lacks || has_turn(&mut connection).await?;
+            if lacks && is_settled {
                 migrations::POSTGRES.run(&mut connection).await.map_err(not_settled)?;
             }
-            connection.close().await.map_err(read_failed)
+            connection.close().await.map_err(read_failed).map(|()| is_settled)
         };
         match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
+            Ok(true) => return Ok(()),
+            // The server answers, and a session migrates: this is no wait for the server.
+            Ok(false) => {
+                deadline += begun.elapsed();
+                if !std::mem::replace(&mut is_turn_told, true) {
+                    tracing::info!("waiting until another process has brought the tables up to date");
+                }
+            }
             Err(error) if error.is_retryable() && Instant::now() < deadline => {
                 if is_told {
                     tracing::debug!(%error, "still waiting for the ledger");
@@ -512,8 +525,17 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
                 pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
                 failed = error;
             }
-            done => return done,
+            Err(error) => return Err(error),
         }
+    }
+}
+
+/// Takes the migrator's lock, which the session keeps until it ends. Whether it was had within [`MIGRATION_LOCK_WAIT_MS`]:
+/// if not, another session has it. That of a process that is gone has ended with it.
+async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
+    match migrations::lock(connection).await {
+        Err(MigrateFailure::Driver(source)) if has_code(&source, &[LOCK_NOT_AVAILABLE]) => Ok(false),
+        locked => locked.map(|()| true).map_err(not_settled),
     }
 }
 

@@ -302,6 +302,34 @@ async fn a_migration_may_take_longer_than_the_server_is_waited_for() {
 }
 
 #[tokio::test]
+async fn another_processs_migration_is_waited_for_as_long_as_it_takes() {
+    let b = Bench::postgres().await;
+    let mut other = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    sqlx::raw_sql(BEFORE_MIGRATION_21).execute(&mut other).await.unwrap();
+    sqlx::migrate::Migrate::lock(&mut other).await.unwrap();
+    // One try for the lock takes longer than that.
+    let options = Options { connect_timeout_ms: 900, ..b.options.clone() };
+    let migration = tokio::spawn(async move { ledger::migrate(&options, Migrate::Auto).await });
+    let first = "SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let another = async |than: i32| {
+        let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+        let pid = sqlx::query_scalar::<_, i32>(first).fetch_one(&mut hand).await.unwrap();
+        (pid != 0 && pid != than).then_some(pid)
+    };
+    let mut tried = 0;
+    for _ in 0..3 {
+        eventually("it tries again", async || migration.is_finished() || another(tried).await.is_some())
+            .await;
+        assert!(!migration.is_finished(), "the other process still has the lock");
+        tried = another(tried).await.unwrap_or_default();
+    }
+    other.close().await.unwrap();
+    migration.await.unwrap().unwrap();
+    opened_as_it_is(&b.options).await.unwrap();
+}
+
+#[tokio::test]
 async fn no_time_limit_that_the_database_has_by_default_is_a_migrations() {
     let b = Bench::postgres().await;
     let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
