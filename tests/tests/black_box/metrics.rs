@@ -445,8 +445,9 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         // Of instances with different secrets each says that it is ready.
         ("FencepostMessagesRejected", "fencepost_bus_rejected_total"),
         ("FencepostMessagesRejected", "fencepost_forward_unproven_total"),
-        // A refused certificate is in the log of that moment alone, and the one before serves on until it expires.
-        ("FencepostCertificatesNotReloaded", "fencepost_tls_reload_total"),
+        // A refusal is counted and logged in one moment, and what was read before stays in force until the files are taken.
+        ("FencepostTokensNotReloaded", "fencepost_file_refused"),
+        ("FencepostCertificatesNotReloaded", "fencepost_file_refused"),
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
     ] {
         let alert = alerts.iter().find(|alert| alert.name == name).unwrap();

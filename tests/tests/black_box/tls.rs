@@ -319,10 +319,16 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
     })
     .await;
     assert!(daemon.is_of(second).await);
-    let metrics = format!("{}/metrics", daemon.instance.url());
-    let metrics = trusting(second, None).request("GET", &metrics, None, None).await.unwrap().text;
+    let metrics = async |authority: &Authority| {
+        let url = format!("{}/metrics", daemon.instance.url());
+        trusting(authority, None).request("GET", &url, None, None).await.unwrap().text
+    };
+    let refused = r#"fencepost_file_refused{of="listener"}"#;
+    let is_refused = async |authority: &Authority| metrics(authority).await.contains(&format!("{refused} 1"));
+    assert!(is_refused(second).await, "{refused} is not 1");
+    let metrics_then = metrics(second).await;
     let counted = r#"fencepost_tls_reload_total{of="listener",result="refused"}"#;
-    assert!(metrics.contains(counted), "{counted} is not in: {metrics}");
+    assert!(metrics_then.contains(counted), "{counted} is not in: {metrics_then}");
     std::fs::write(&daemon.pair.key, key).unwrap();
     // One that has expired changes nothing either.
     second.issue_expired_into(&daemon.pair).unwrap();
@@ -332,12 +338,13 @@ async fn certificates_change_under_load_and_no_connection_is_lost() {
     .await;
     assert!(daemon.is_of(second).await);
     let in_use = r#"fencepost_tls_certificate_expires_seconds{of="listener"} "#;
-    let expires = metrics.lines().find_map(|line| line.strip_prefix(in_use)?.parse::<f64>().ok());
+    let expires = metrics_then.lines().find_map(|line| line.strip_prefix(in_use)?.parse::<f64>().ok());
     assert!(expires.is_some_and(|at| at > 4e9), "that of the certificate in use: {expires:?}");
     // Asked for by a signal.
     third.issue_into(&daemon.pair).unwrap();
     daemon.instance.process().signal(Signal::Hangup).unwrap();
     until("the third certificate is shown", async || daemon.is_of(third).await).await;
+    until("nothing is refused", async || !is_refused(third).await).await;
     daemon.served(20).await;
     daemon.end().await;
 }

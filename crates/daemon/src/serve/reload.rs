@@ -84,6 +84,7 @@ impl Reloader {
                 self.configured.note();
                 let reload = self.reload(&targets, waits).await;
                 waits = reload == Reload::Waits;
+                show_refused("tokens", reload == Reload::Refused);
                 metrics::counter!("fencepost_token_reload_total", "result" => reload.as_str()).increment(1);
             }
             if listener {
@@ -187,8 +188,14 @@ fn tell_away(of: &'static str, files: &mut Watched) {
     }
 }
 
+/// Whether the files of this use are refused as they were read last.
+fn show_refused(of: &'static str, is_refused: bool) {
+    metrics::gauge!("fencepost_file_refused", "of" => of).set(f64::from(is_refused));
+}
+
 /// What became of certificates that were read again.
 fn tell_certificates(of: &'static str, outcome: Result<Option<String>, String>) {
+    show_refused(of, outcome.is_err());
     let result = match outcome {
         Ok(warning) => {
             if let Some(warning) = warning {

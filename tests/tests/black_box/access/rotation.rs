@@ -443,6 +443,24 @@ async fn a_reload_that_changes_no_token_says_what_has_no_effect_and_is_not_in_th
     assert_eq!(listed["items"], json!([]), "{listed}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_is_refused_is_shown_as_such_until_one_is_taken() {
+    let tokens = json!([root()]);
+    let daemon = Guarded::start(&tokens).await;
+    let is_shown = async |series: &str| {
+        let client = patient().with_token("root");
+        let reply = client.request("GET", &daemon.url("/metrics"), None, None).await.unwrap();
+        reply.text.lines().any(|line| line == series)
+    };
+    let refused = "fencepost_file_refused{of=\"tokens\"}";
+    assert!(is_shown(&format!("{refused} 0")).await, "it is there from the start");
+    std::fs::write(&daemon.file, "[lease]\nno_such_key = 1\n").unwrap();
+    until("it is refused", async || is_shown(&format!("{refused} 1")).await).await;
+    assert_eq!(daemon.ask("root", "GET", "/v1/signers", None).await.0, 200);
+    write(&daemon.file, &tokens);
+    until("it is taken", async || is_shown(&format!("{refused} 0")).await).await;
+}
+
 /// A time since 1970 as RFC 3339 in UTC.
 fn date(at: Duration) -> String {
     let seconds = format!("@{}", at.as_secs());

@@ -192,6 +192,11 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_tls_reload_total", "Times that certificates were read again, by their use and result")
         .by(&["of", "result"], &[&[&["listener", "peers"], &["ok", "refused"]]]),
     gauge(
+        "fencepost_file_refused",
+        "1 while what the files of tokens or certificates hold was refused, and what was read before stays in force, else 0",
+    )
+    .by(&["of"], &[&[&["tokens", "listener", "peers"]]]),
+    gauge(
         "fencepost_tls_certificate_expires_seconds",
         "When the certificate in use expires, in seconds since 1970, by its use; 0 without one",
     )
