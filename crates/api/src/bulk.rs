@@ -3,6 +3,7 @@
 
 mod doubts;
 mod left;
+pub mod purge;
 pub mod runner;
 mod scan_size;
 

@@ -26,13 +26,14 @@ use wire::Code;
 
 use super::doubts::Doubts;
 use super::left::{Due, Left};
+use super::purge::Purge;
 use super::scan_size::{ScanSize, in_time};
 use crate::auth::{Principal, Scope, Sees};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
-    BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_STEP, BULK_ROUND_PAUSE,
-    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
+    BULK_CANCELS_AT_ONCE, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_ROUND_PAUSE, BULK_ROUND_PAUSES_MAX,
+    BULK_ROUNDS_MAX, BULK_SCAN_ROWS_MIN, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::state::{State, answered};
@@ -41,9 +42,8 @@ use crate::visibility;
 /// The operations that this instance works on, with the tokens for which it does.
 type Running = Rc<RefCell<HashMap<BulkId, String>>>;
 
-/// When failures of the looks for operations, and of the purges of old ones, were told of last.
+/// When failures of the looks for operations were told of last.
 static LOOK_TOLD: LastTold = LastTold::never();
-static PURGE_TOLD: LastTold = LastTold::never();
 
 /// What the runner keeps in memory.
 #[derive(Default)]
@@ -59,22 +59,13 @@ pub struct Kept {
 pub async fn run(forwarder: Arc<Forwarder>) {
     let state = Arc::clone(forwarder.state());
     let mut kept = Kept::default();
-    let mut purge_at = Instant::now() + state.settings.bulk_purge_every;
+    let mut purge = Purge::new(&state);
     while !state.traffic.is_draining() {
         if state.is_open() && state.went_back().is_none() {
             if let Err(refusal) = take(&forwarder, &mut kept, Instant::now()).await {
                 tracing::debug!(%refusal, "the bulk operations could not be looked up");
             }
-            if Instant::now() >= purge_at {
-                let age_ms = state.clock.kept_ms(state.settings.bulk_kept);
-                let purged = state.look(&PURGE_TOLD, state.ledger.purge_bulks(age_ms, BULK_PURGE_STEP)).await;
-                if !matches!(purged, Ok(count) if count >= u64::from(BULK_PURGE_STEP)) {
-                    purge_at = Instant::now() + state.settings.bulk_purge_every;
-                }
-                if let Err(refusal) = purged {
-                    tracing::debug!(%refusal, "old bulk operations could not be purged");
-                }
-            }
+            purge.step(&state).await;
         }
         let pause = BULK_LOOK_EVERY.mul_f64(rand::rng().random_range(0.75..1.25));
         tokio::select! {

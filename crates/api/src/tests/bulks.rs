@@ -7,6 +7,7 @@ use ledger::{BulkAction, BulkMade, BulkRecord, BulkStatus, JobFilter, NewBulk};
 
 use super::bounds::submitted;
 use super::*;
+use crate::bulk::purge::Purge;
 use crate::bulk::runner::{Kept, run, take};
 use crate::limits::{
     BULK_HELD_FOR, BULK_LEFT_MAX, BULK_SCANS_AT_ONCE, BULK_SHOWN_EVERY, BULKS_AT_ONCE, BULKS_OF_TOKEN_AT_ONCE,
@@ -337,6 +338,28 @@ async fn an_operation_that_is_over_is_purged_at_its_age() {
         state.traffic.drain();
         running.await.unwrap();
     }
+}
+
+#[actix_web::test]
+async fn what_looks_old_since_the_databases_clock_stepped_forward_is_not_purged() {
+    const KEPT_MS: u64 = 1_000;
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("ops", Scope::Submit)]);
+    let bulk_kept = Duration::from_millis(KEPT_MS);
+    let settings = Settings { bulk_purge_every: Duration::ZERO, bulk_kept, ..Settings::new(auth) };
+    let state = state_with(&dir, settings).await;
+    let over = orphaned(&state, 1, "ops").await;
+    state.ledger.finish_bulk(&over, BulkStatus::Done, None).await.unwrap().unwrap();
+    let finished = state.ledger.bulk_now().await.unwrap();
+    while state.ledger.bulk_now().await.unwrap() <= finished.plus_ms(KEPT_MS + 1) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // An hour earlier, as far as this instance has seen.
+    let before_ms = state.ledger.clock_ms().await.unwrap() - 3_600_000;
+    let now = Instant::now();
+    state.clock.saw(Timestamp::from_micros(0).plus_ms(before_ms), now, now);
+    Purge::new(&state).step(&state).await;
+    assert!(state.ledger.bulk(over.id).await.unwrap().is_some());
 }
 
 #[actix_web::test]
