@@ -1,10 +1,12 @@
--- A day's jobs are about to be forgotten: their places are not given again in sessions that go on. The capitals stand
--- for the day's number.
+-- A day's jobs are about to be forgotten: their places are not given again in sessions that go on. Only sessions with such
+-- a job are locked, in one order; one that is closed by then is left out. The capitals stand for the day's number.
 -- $1 sessions made before this (microseconds since 1970)
 WITH going_on AS (
-    SELECT s.session,
-           (SELECT f.seq FROM job_finished_DAY f WHERE f.session = s.session ORDER BY f.seq DESC LIMIT 1) AS seq
+    SELECT s.session, last.seq
     FROM session s
+    CROSS JOIN LATERAL (
+        SELECT f.seq FROM job_finished_DAY f WHERE f.session = s.session ORDER BY f.seq DESC LIMIT 1
+    ) AS last
     WHERE s.closed_at IS NULL AND s.created_at < 'epoch'::timestamptz + $1 * interval '1 microsecond'
     ORDER BY s.session
     FOR NO KEY UPDATE OF s
@@ -12,4 +14,4 @@ WITH going_on AS (
 UPDATE session s
 SET purged_seq = greatest(s.purged_seq, going_on.seq), forgotten_at = now()
 FROM going_on
-WHERE s.session = going_on.session AND going_on.seq IS NOT NULL
+WHERE s.session = going_on.session

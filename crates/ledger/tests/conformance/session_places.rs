@@ -448,6 +448,38 @@ async fn a_place_is_not_given_again_when_its_day_is_dropped() {
     assert_eq!(b.ledger.lane_seq(&session("t")).await.unwrap(), 0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_is_dropped_while_a_session_without_a_job_of_it_is_locked() {
+    let b = Bench::postgres().await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let old = job_made(0, 3);
+    crate::job_lists::made(&mut hand, old).await;
+    let spec = crate::sessions::spec();
+    for name in ["s", "t"] {
+        b.ledger.open_session(&session_id(name), &spec, None, None).await.unwrap();
+    }
+    // Both were there on that day.
+    let earlier = "UPDATE session SET created_at = created_at - interval '4 days'";
+    sqlx::raw_sql(earlier).execute(&mut hand).await.unwrap();
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit(at_place(1, old))])).await;
+    b.does(of_lane(&lane, [cancel(old)])).await;
+    sqlx::raw_sql("BEGIN; SELECT FROM session WHERE session = 't' FOR UPDATE")
+        .execute(&mut hand)
+        .await
+        .unwrap();
+    eventually("the day is dropped", async || {
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(
+            purged.as_ref().is_ok_and(|n| *n == 0) || purged.as_ref().is_err_and(ledger::Error::is_retryable)
+        );
+        b.ledger.job(old).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(b.ledger.lane_seq(&lane.id).await.unwrap(), 1);
+    sqlx::raw_sql("ROLLBACK").execute(&mut hand).await.unwrap();
+}
+
 /// Jobs end in any order, some come back first, while new ones are submitted: a reader of the results behind the last place
 /// that it has seen gets all of them in their order.
 pub async fn a_reader_that_follows_sees_every_place_once(b: Bench) {
