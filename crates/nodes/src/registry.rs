@@ -10,7 +10,7 @@ mod missing_records;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     /// When there were as many as may be, and none that had left.
     full_at: Mutex<Option<Instant>>,
     pub(crate) index: ArcSwap<Index>,
+    /// As [`Registry::index_version`] says.
+    pub(crate) index_version: AtomicU64,
     /// The bus does not answer: only this instance's own nodes can be reached.
     pub(crate) is_alone: AtomicBool,
     /// All nodes that the bus knows were loaded since the last time that something may have been missed.
@@ -129,6 +131,7 @@ impl Registry {
             nodes: DashMap::new(),
             full_at: Mutex::default(),
             index: ArcSwap::from_pointee(Index::empty()),
+            index_version: AtomicU64::new(1),
             is_alone: AtomicBool::new(false),
             is_loaded: AtomicBool::new(false),
             unread: Mutex::default(),
@@ -521,6 +524,7 @@ impl Registry {
         }
         drop(known);
         if is_news {
+            inner.index_version.fetch_add(1, SeqCst);
             // Nodes of a pool that is not paused any more may have free slots.
             inner.openings.send_replace(());
         }
@@ -571,6 +575,7 @@ impl Registry {
         // Before anybody selects from it.
         index.pause(|pool| is_among(pool, &pauses));
         inner.index.store(Arc::clone(&index));
+        inner.index_version.fetch_add(1, SeqCst);
         drop(pauses);
         // Who changed a node before this index was there noted it in the last one.
         index.refresh_all();

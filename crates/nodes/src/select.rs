@@ -136,6 +136,23 @@ impl Registry {
         entries.find(is_in).map(|entry| index.pools[entry.pool].name.clone())
     }
 
+    /// A number that rises when the nodes, labels or pools that selections know have changed, or the pauses; never 0. Read
+    /// it before a question: the answer may be another one once it has risen.
+    #[must_use]
+    pub fn index_version(&self) -> u64 {
+        self.inner.index_version.load(SeqCst)
+    }
+
+    /// Whether a node has what such a job needs, in a pool that serves it and is not paused, be the node full, draining or
+    /// silent. The answer changes with [`Self::index_version`] alone.
+    #[must_use]
+    pub fn may_be_served(&self, needs: &Requirements) -> bool {
+        let (index, wanted) = (self.inner.index.load(), Wanted::new(needs));
+        let Some(pools) = Pools::serving(&index, needs) else { return false };
+        let sieve = |place| Sieve::new(&index, &wanted, pools.at(place), false);
+        (0..pools.len()).any(|place| sieve(place).is_some_and(|sieve| sieve.has_any()))
+    }
+
     /// Whether a node of this instance serves such a job, be it full.
     #[must_use]
     pub fn is_served_here(&self, needs: &Requirements) -> bool {
@@ -360,6 +377,13 @@ impl<'a> Sieve<'a> {
     /// Whether it is in all of the sets, open or not.
     fn has(&self, position: usize) -> bool {
         self.sets[..self.count].iter().all(|set| set.contains(position))
+    }
+
+    /// Whether a node is in all of the sets, open or not.
+    fn has_any(&self) -> bool {
+        let sets = &self.sets[..self.count];
+        let bits = |word| sets.iter().fold(u64::MAX, |bits, set| bits & set.word(word));
+        (0..self.index.words()).any(|word| bits(word) != 0)
     }
 
     fn holds(&self, position: usize) -> bool {

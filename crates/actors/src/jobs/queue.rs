@@ -3,7 +3,8 @@
 //! come first served.
 //!
 //! Pure: nothing here knows a node. Jobs that need the same are one *class*: where one of them finds no node, none of
-//! them does, so a pass asks once per class and not once per job.
+//! them does, so a pass asks once per class and not once per job. A class that no node serves, be it full, is *parked*: it is
+//! not asked for again before there are other nodes.
 //!
 //! A tenant with jobs of one priority in a class has a *turn* there. The turns of a pool and priority are served by their
 //! numbers, the lowest first. The turns of a tenant are numbered one after the other, each behind the highest number that was
@@ -15,7 +16,7 @@
 //! 1996, with a tag for each class of a tenant.)
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use domain::job::{Priority, Requirements};
@@ -46,7 +47,9 @@ pub(super) struct Queue<T> {
     /// The pools by the priority of their first job; among equals, what was served longest ago comes first.
     ready: BTreeSet<(Reverse<Priority>, u64, Option<PoolName>)>,
     /// Those that found no node in this pass. They are not ready until it is over.
-    blocked: HashSet<ClassId>,
+    blocked: BTreeSet<ClassId>,
+    /// Those that no node serves, each behind the nodes that it was compared with last. They are not ready.
+    parked: BTreeSet<(u64, ClassId)>,
     places: HashMap<JobId, Place>,
     class_count: ClassId,
     served_count: u64,
@@ -57,6 +60,9 @@ struct Class<T> {
     /// Its place among the ready ones of its pool.
     key: (Reverse<Priority>, TurnNumber),
     levels: BTreeMap<Reverse<Priority>, Level<T>>,
+    /// The nodes that it was compared with last, by their version; 0 if it never was.
+    nodes: u64,
+    is_parked: bool,
 }
 
 /// The jobs of one class and priority. Each tenant in `turns` has jobs, and each that has jobs is in it once.
@@ -122,7 +128,8 @@ impl<T> Default for Queue<T> {
             ids: HashMap::new(),
             pools: HashMap::new(),
             ready: BTreeSet::new(),
-            blocked: HashSet::new(),
+            blocked: BTreeSet::new(),
+            parked: BTreeSet::new(),
             places: HashMap::new(),
             class_count: 0,
             served_count: 0,
@@ -135,9 +142,9 @@ impl<T> Queue<T> {
         self.places.len()
     }
 
-    /// How many classes wait.
+    /// How many classes wait, but for the parked ones.
     pub(super) fn classes(&self) -> usize {
-        self.classes.len()
+        self.classes.len() - self.parked.len()
     }
 
     /// What the classes that wait need.
@@ -223,15 +230,16 @@ impl<T> Queue<T> {
         item
     }
 
-    /// The class whose turn it is of those that find a node, what it needs, and what `find` found for it. Those for which it found
-    /// none have no turn before the pass is over. After so many of them there is no answer.
+    /// The class whose turn it is of those that find a node, what it needs, and what `find` found for it. Those for which
+    /// it found none have no turn before the pass is over. Each of them takes one of the looks; without any there is no
+    /// answer.
     pub(super) fn turn<N>(
         &mut self,
-        mut looks: usize,
+        looks: &mut usize,
         mut find: impl FnMut(&Requirements) -> Option<N>,
     ) -> Option<(ClassTurn, Arc<Requirements>, N)> {
         let mut known = None;
-        while looks > 0 {
+        while *looks > 0 {
             let (_, _, pool) = self.ready.first()?;
             let pool = self.pools.get_mut(pool)?;
             let (_, _, id) = *pool.ready.first()?;
@@ -242,7 +250,7 @@ impl<T> Queue<T> {
             match known_here.or_else(|| find(&class.needs)) {
                 None => {
                     self.blocked.insert(id);
-                    looks -= 1;
+                    *looks -= 1;
                 }
                 // Only a turn that would be served: one that finds no node costs its tenant nothing.
                 Some(found) if !level.renumber_first(pool.turns.get_mut(priority)?) => {
@@ -263,15 +271,69 @@ impl<T> Queue<T> {
         jobs.into_iter().flatten().map(|((_, _, job), item)| (*job, item))
     }
 
-    /// What each class needs, with the job of it that is next.
+    /// What each class needs that is not parked, with the job of it that is next.
     pub(super) fn firsts(&self) -> impl Iterator<Item = (&Arc<Requirements>, &T)> {
         let first = |id: &ClassId| self.next(ClassTurn(*id)).next().map(|(_, item)| item);
-        self.classes.iter().filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
+        let classes = self.classes.iter().filter(|(_, class)| !class.is_parked);
+        classes.filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
     }
 
-    /// The pass is over.
+    /// Whether it cannot be said which class is next on a node: a pass is not over, or some of the parked classes were not
+    /// compared with the nodes of this version.
+    pub(super) fn is_unsettled(&self, nodes: u64) -> bool {
+        !self.blocked.is_empty() || self.parked.first().is_some_and(|(known, _)| *known < nodes)
+    }
+
+    /// Compares the parked classes with the nodes of this version, unless that was done; those that one of them serves are
+    /// ready again. Each takes one of the looks; where none is left, there may be more.
+    pub(super) fn look_at_parked(
+        &mut self,
+        nodes: u64,
+        looks: &mut usize,
+        is_served: impl Fn(&Requirements) -> bool,
+    ) {
+        while *looks > 0
+            && self.parked.first().is_some_and(|(known, _)| *known < nodes)
+            && let Some((_, id)) = self.parked.pop_first()
+        {
+            *looks -= 1;
+            self.compare(id, nodes, &is_served);
+        }
+    }
+
+    /// Ends the pass. Of the classes that found no node, those are parked that no node of this version serves. Each class
+    /// takes one of the looks; where none is left, the pass may not be over.
+    pub(super) fn end_pass(
+        &mut self,
+        nodes: u64,
+        looks: &mut usize,
+        is_served: impl Fn(&Requirements) -> bool,
+    ) {
+        while *looks > 0
+            && let Some(id) = self.blocked.pop_first()
+        {
+            *looks -= 1;
+            self.compare(id, nodes, &is_served);
+        }
+    }
+
+    /// Compares a class, which is not among the parked ones, with these nodes, if that was not done.
+    fn compare(&mut self, id: ClassId, nodes: u64, is_served: impl Fn(&Requirements) -> bool) {
+        if let Some(class) = self.classes.get_mut(&id)
+            && class.nodes < nodes
+        {
+            class.nodes = nodes;
+            class.is_parked = !is_served(&class.needs);
+            if class.is_parked {
+                self.parked.insert((nodes, id));
+            }
+        }
+        self.reorder(id);
+    }
+
+    /// The pass is over, which was about one node.
     pub(super) fn unblock(&mut self) {
-        for id in std::mem::take(&mut self.blocked) {
+        while let Some(id) = self.blocked.pop_first() {
             self.reorder(id);
         }
     }
@@ -316,7 +378,9 @@ impl<T> Queue<T> {
         let id = self.class_count;
         // Not ready before its first job is in.
         let key = (Reverse(Priority::default()), (0, 0));
-        self.classes.insert(id, Class { needs: Arc::clone(needs), key, levels: BTreeMap::new() });
+        let class =
+            Class { needs: Arc::clone(needs), key, levels: BTreeMap::new(), nodes: 0, is_parked: false };
+        self.classes.insert(id, class);
         self.ids.insert(Arc::clone(needs), id);
         // Behind those that wait already: one that empties and comes again would otherwise always be the first.
         let served = self.served_count;
@@ -334,11 +398,14 @@ impl<T> Queue<T> {
         match first.and_then(|(priority, level)| Some((*priority, *level.turns.first_key_value()?.0))) {
             Some(key) => {
                 class.key = key;
-                if !self.blocked.contains(&id) {
+                if !class.is_parked && !self.blocked.contains(&id) {
                     pool.ready.insert((key.0, key.1, id));
                 }
             }
             None => {
+                if class.is_parked {
+                    self.parked.remove(&(class.nodes, id));
+                }
                 self.ids.remove(&needs);
                 self.classes.remove(&id);
             }

@@ -36,6 +36,8 @@ const CLASSES_LOOKED_AT: usize = 16;
 /// So many are looked through for what a node can do whose slot is passed on. Those that find no node keep their turns, so that
 /// they are the first ones each time. A look takes a few microseconds, since it asks for that node alone; the queue is locked.
 const CLASSES_PASSED_OVER: usize = 64;
+/// So many classes are asked for in a pass before others get the queue, and the thread, which serves HTTP.
+const CLASSES_AT_ONCE: usize = 1_000;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
 /// first of them at most. As many as two lanes that share a batch take out in a few rounds: else the lane that is ahead would
 /// lose all its slots to the other one, and they would take turns.
@@ -249,14 +251,26 @@ impl Scheduler {
     /// there waits no more.
     fn next_on(&self, node: &NodeId, lane: &LaneId) -> Next {
         let mut queue = self.queue.lock();
+        if !self.settles(&mut queue) {
+            return Next::Another;
+        }
         let mut next = if queue.classes() > CLASSES_PASSED_OVER { Next::Another } else { Next::Nobody };
-        let turn = queue.turn(CLASSES_PASSED_OVER, |needs| self.registry.serves(node, needs));
+        let mut looks = CLASSES_PASSED_OVER;
+        let turn = queue.turn(&mut looks, |needs| self.registry.serves(node, needs));
         if let Some((class, _, pool)) = turn {
             let popped = near_front(&queue, class, node, lane).and_then(|job| queue.pop_instead(class, job));
             next = popped.map_or(Next::Another, |(job, queued)| Next::This(job, Box::new(queued), pool));
         }
         queue.unblock();
         next
+    }
+
+    /// Whether it can be said which class is next on a node. Where nodes have changed, the pass may be waiting for the bus: so a
+    /// part of the parked classes is compared with them here each time.
+    fn settles(&self, queue: &mut Queue<QueuedJob>) -> bool {
+        let (nodes, mut looks) = (self.registry.index_version(), CLASSES_PASSED_OVER);
+        queue.look_at_parked(nodes, &mut looks, |needs| self.registry.may_be_served(needs));
+        !queue.is_unsettled(nodes)
     }
 
     /// In which pool the node serves a new job, unless others with the same needs would have to be served before.
@@ -272,25 +286,30 @@ impl Scheduler {
         runtime.spawn(again_after_panics("the placement of jobs", work));
     }
 
-    /// One pass over the queue: as many as find a node, a bounded number at once.
+    /// One pass over the queue: as many as find a node, a bounded number at once. Where there are many classes, others have
+    /// the queue in between.
     async fn pass(&self) -> Passed {
+        // Read first: nodes that change from here on are left to the next pass.
+        let nodes = self.registry.index_version();
         let mut picks = Vec::new();
-        let mut is_full = false;
-        {
-            let mut queue = self.queue.lock();
-            while let Some((class, needs, choice)) = queue.turn(usize::MAX, |needs| self.choose(needs)) {
-                if picks.len() >= PASS_JOBS_MAX {
-                    is_full = true;
+        let (mut is_asked, mut is_full) = (false, false);
+        loop {
+            {
+                let is_served = |needs: &Requirements| self.registry.may_be_served(needs);
+                let (mut queue, mut looks) = (self.queue.lock(), CLASSES_AT_ONCE);
+                queue.look_at_parked(nodes, &mut looks, is_served);
+                if !is_asked {
+                    is_full = self.pick(&mut queue, &mut looks, &mut picks);
+                    is_asked = is_full || looks > 0;
+                }
+                if is_asked {
+                    queue.end_pass(nodes, &mut looks, is_served);
+                }
+                if looks > 0 {
                     break;
                 }
-                let Some((job, queued)) = queue.pop(class) else { break };
-                let taken = TakenOut { job, queued, has_slot: false };
-                let choice = self.choose_another(choice, &needs, &taken.queued);
-                let QueuedJob { attempt, token, since, .. } = taken.queued;
-                let claim = Claim { slot: Slot { job, attempt }, token };
-                picks.push(Pick { needs, claim, since: Some(since), choice, of: taken });
             }
-            queue.unblock();
+            tokio::task::yield_now().await;
         }
         if picks.is_empty() {
             return Passed::All;
@@ -301,6 +320,23 @@ impl Scheduler {
             }
         }
         if is_full { Passed::More } else { Passed::All }
+    }
+
+    /// Takes jobs out that find a node, as long as looks are left. Whether there are as many as one pass places, and perhaps
+    /// more.
+    fn pick(&self, queue: &mut Queue<QueuedJob>, looks: &mut usize, picks: &mut Vec<Pick<TakenOut>>) -> bool {
+        while let Some((class, needs, choice)) = queue.turn(looks, |needs| self.choose(needs)) {
+            if picks.len() >= PASS_JOBS_MAX {
+                return true;
+            }
+            let Some((job, queued)) = queue.pop(class) else { break };
+            let taken = TakenOut { job, queued, has_slot: false };
+            let choice = self.choose_another(choice, &needs, &taken.queued);
+            let QueuedJob { attempt, token, since, .. } = taken.queued;
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            picks.push(Pick { needs, claim, since: Some(since), choice, of: taken });
+        }
+        false
     }
 
     fn choose(&self, needs: &Requirements) -> Option<Choice> {

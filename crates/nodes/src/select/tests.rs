@@ -165,6 +165,28 @@ fn pause(name: &str) -> PoolPause {
 }
 
 #[test]
+fn a_job_may_be_served_by_any_node_that_has_what_it_needs_and_a_change_of_that_has_a_number() {
+    let draining = record("m").labelled(&["gpu"]).with(|status| status.state = NodeState::Draining);
+    let registry = registry([record("n").labelled(&["cpu"]).used(4), draining]);
+    let may = |labels: &[&str]| registry.may_be_served(&needs(None, None, labels));
+    assert!(may(&[]) && may(&["cpu"]) && may(&["gpu"]));
+    assert!(!may(&["none"]) && !may(&["cpu", "gpu"]), "no node has both");
+    assert!(!registry.may_be_served(&needs(Some("a"), None, &[])), "there is no such pool");
+    let mut before = registry.index_version();
+    let mut has_risen =
+        || registry.index_version() > std::mem::replace(&mut before, registry.index_version());
+    assert_eq!(apply(&registry, record("n").labelled(&["cpu"]).at(1, 2)), Applied::New);
+    assert!(!has_risen(), "it has free slots now, and what it can do is the same");
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("default")]));
+    assert!(has_risen() && !may(&["cpu"]));
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![]));
+    assert!(has_risen() && may(&["cpu"]));
+    assert_eq!(apply(&registry, record("both").labelled(&["cpu", "gpu"])), Applied::New);
+    registry.reindex();
+    assert!(has_risen() && may(&["cpu", "gpu"]));
+}
+
+#[test]
 fn no_node_is_selected_before_the_pools_are_read_that_are_awaited() {
     let registry = registry([record("n"), record("fast").labelled(&["gpu"])]);
     registry.await_pools();

@@ -1,5 +1,7 @@
 //! In which order what waits is served.
 
+use std::cell::Cell;
+
 use domain::Label;
 
 use super::*;
@@ -20,7 +22,7 @@ fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
 
 /// The class whose turn it is where all find a node.
 fn next_class<T>(queue: &mut Queue<T>) -> Option<(ClassTurn, Arc<Requirements>)> {
-    queue.turn(1, |_| Some(())).map(|(class, needs, ())| (class, needs))
+    queue.turn(&mut 1, |_| Some(())).map(|(class, needs, ())| (class, needs))
 }
 
 /// All jobs in the order in which they are served.
@@ -36,10 +38,41 @@ fn drained(queue: &mut Queue<()>) -> Vec<u128> {
 
 /// The next job of the classes that have a node.
 fn serve(queue: &mut Queue<()>, has_node: impl Fn(&Requirements) -> bool) -> u128 {
-    let (class, ..) = queue.turn(usize::MAX, |of| has_node(of).then_some(())).unwrap();
+    let mut looks = usize::MAX;
+    let (class, ..) = queue.turn(&mut looks, |of| has_node(of).then_some(())).unwrap();
     let served = queue.pop(class).unwrap().0.as_u128();
     queue.unblock();
     served
+}
+
+/// A pass over the queue with so many looks at once, while there are these nodes: the first jobs that find one.
+fn pass(
+    queue: &mut Queue<()>,
+    (nodes, looks_at_once): (u64, usize),
+    is_served: impl Fn(&Requirements) -> bool,
+    has_slot: impl Fn(&Requirements) -> bool,
+    jobs: usize,
+) -> Vec<u128> {
+    let (mut served, mut is_asked) = (Vec::new(), false);
+    loop {
+        let mut looks = looks_at_once;
+        queue.look_at_parked(nodes, &mut looks, &is_served);
+        while !is_asked
+            && served.len() < jobs
+            && let Some((class, ..)) = queue.turn(&mut looks, |of| has_slot(of).then_some(()))
+        {
+            served.push(queue.pop(class).unwrap().0.as_u128());
+        }
+        is_asked |= looks > 0 || served.len() == jobs;
+        if is_asked {
+            queue.end_pass(nodes, &mut looks, &is_served);
+        }
+        if looks > 0 {
+            assert!(!queue.is_unsettled(nodes), "the pass is over");
+            return served;
+        }
+        assert!(looks_at_once < usize::MAX, "there are always looks left");
+    }
 }
 
 #[test]
@@ -302,12 +335,99 @@ fn a_class_is_looked_at_once_however_many_of_its_turns_are_numbered_anew() {
     for class in std::iter::repeat_n("fast", 20).chain(std::iter::repeat_n("b", 5)) {
         serve(&mut queue, |of| *of == *labelled(class));
     }
-    let mut looks = 0;
-    let found = queue.turn(usize::MAX, |_| {
-        looks += 1;
+    let mut asked = 0;
+    let found = queue.turn(&mut 1, |_| {
+        asked += 1;
         Some(())
     });
-    assert_eq!((found.map(|(_, of, ())| of), looks), (Some(labelled("a")), 1));
+    assert_eq!((found.map(|(_, of, ())| of), asked), (Some(labelled("a")), 1));
+}
+
+#[test]
+fn a_class_that_no_node_serves_is_not_asked_for_again_before_there_are_other_nodes() {
+    for looks_at_once in [usize::MAX, 7] {
+        let mut queue = Queue::default();
+        for job in 0..100 {
+            queue.push(&labelled(&format!("none{job}")), turn(job, 5, ""), ());
+        }
+        queue.push(&labelled("full"), turn(1_000, 0, ""), ());
+        // How many classes a pass asks for, where these are served by nodes of this version that are full.
+        let asked = |queue: &mut Queue<()>, nodes, served: &[&str]| {
+            let asked = Cell::new(0);
+            let is_served = |of: &Requirements| served.iter().any(|label| *of == *labelled(label));
+            let has_slot = |_: &Requirements| {
+                asked.set(asked.get() + 1);
+                false
+            };
+            assert!(pass(queue, (nodes, looks_at_once), is_served, has_slot, usize::MAX).is_empty());
+            asked.get()
+        };
+        assert_eq!(asked(&mut queue, 1, &["full"]), 101);
+        assert_eq!((queue.classes(), queue.firsts().count()), (1, 1));
+        queue.push(&labelled("none7"), turn(2_000, 9, ""), ());
+        queue.push(&labelled("new"), turn(2_001, 9, ""), ());
+        assert_eq!(asked(&mut queue, 1, &["full"]), 2, "one that came, and one that a node serves");
+        assert_eq!(asked(&mut queue, 1, &["full"]), 1);
+        assert!(queue.is_unsettled(2), "other nodes may serve others");
+        assert_eq!(asked(&mut queue, 2, &["none7"]), 2);
+        assert_eq!(asked(&mut queue, 2, &["none7"]), 1);
+        assert_eq!(queue.turn(&mut 1, |_| Some(())).map(|(_, of, ())| of), Some(labelled("none7")));
+        for job in 0..3_000 {
+            queue.remove(JobId::from_u128(job));
+        }
+        assert_eq!((queue.len(), queue.classes.len(), queue.parked.len()), (0, 0, 0));
+    }
+}
+
+/// Whatever comes, goes and finds a node, and whichever nodes there are.
+#[test]
+fn the_order_is_the_same_as_where_no_class_is_parked() {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let classes: Vec<_> =
+        ["a", "b", "c"].map(needs).into_iter().chain(["d", "e", "f"].map(labelled)).collect();
+    let (mut parking, mut plain) = (Queue::default(), Queue::default());
+    let (mut nodes, mut served) = (1, vec![true; classes.len()]);
+    let (mut pushed, mut has_parked) = (Vec::new(), false);
+    for job in 0..10_000_u128 {
+        let class = rng.random_range(0..classes.len());
+        let turn = turn(job, rng.random_range(-1..2), ["", "x", "y"][rng.random_range(0..3)]);
+        let gone = JobId::from_u128(rng.random_range(0..=job));
+        let is_removed = rng.random_ratio(1, 4);
+        for queue in [&mut parking, &mut plain] {
+            queue.push(&classes[class], turn.clone(), ());
+            if is_removed {
+                queue.remove(gone);
+            }
+        }
+        pushed.push((class, turn));
+        if rng.random_ratio(1, 10) {
+            nodes += 1;
+            served.fill_with(|| rng.random_ratio(1, 2));
+        }
+        let with_slot: Vec<_> = served.iter().map(|is_served| *is_served && rng.random_ratio(1, 2)).collect();
+        let is_in = |set: &[bool], of: &Requirements| {
+            classes.iter().zip(set).any(|(class, is_in)| *is_in && **class == *of)
+        };
+        let is_served = |of: &Requirements| is_in(&served, of);
+        let has_slot = |of: &Requirements| is_in(&with_slot, of);
+        let jobs = rng.random_range(0..3);
+        let found = pass(&mut parking, (nodes, rng.random_range(1..5)), is_served, has_slot, jobs);
+        assert_eq!(found, pass(&mut plain, (nodes, usize::MAX), |_| true, has_slot, jobs), "seed {seed}");
+        has_parked |= !parking.parked.is_empty();
+        if let Some(back) = found.first().filter(|_| rng.random_ratio(1, 8)) {
+            let (class, turn) = &pushed[usize::try_from(*back).unwrap()];
+            parking.put_back(&classes[*class], turn.clone(), ());
+            plain.put_back(&classes[*class], turn.clone(), ());
+        }
+    }
+    assert!(has_parked && plain.parked.is_empty(), "seed {seed}");
+    let left = plain.len();
+    assert_eq!((parking.len(), drained(&mut plain).len()), (left, left), "seed {seed}");
 }
 
 #[test]
@@ -349,7 +469,7 @@ fn classes_take_turns_and_one_without_a_node_does_not_hold_up_the_others() {
         queue.push(&needs("b"), turn(job + 10, 0, ""), ());
     }
     let mut looked_at = Vec::new();
-    let found = queue.turn(1, |of| {
+    let found = queue.turn(&mut 1, |of| {
         looked_at.push(of.clone());
         None::<()>
     });

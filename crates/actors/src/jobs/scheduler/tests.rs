@@ -4,6 +4,7 @@ use bus::{Connected, NewConnection, NodeState, Report, Version};
 use cluster::ClusterView;
 use domain::job::{Ended, LiveJob, PastAttempt};
 use domain::{Label, NodeTimeouts, Resource, Timestamp};
+use futures_util::FutureExt;
 use ledger::{JobRecord, Lease, Peer};
 use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
@@ -86,6 +87,34 @@ fn claim(number: u128) -> Claim {
 }
 
 impl Here {
+    /// A job of instance `a`'s lane waits, which needs nothing but perhaps this label.
+    fn enqueue(&self, handle: &LaneHandle, number: u128, requires: Option<&str>, priority: i64) {
+        let (own, mut asked) = (lane("instance:a"), spec());
+        asked.needs = needs(requires);
+        asked.priority = Priority::new(priority).unwrap();
+        let job = Arc::new(LiveJob::created(job(number), own.clone(), asked));
+        let (token, since) = (Token::new(1), Instant::now());
+        let (avoid, prefer, is_back) = (None, None, false);
+        let enqueue = Enqueue { job, attempt: FIRST, token, avoid, prefer, since, is_back };
+        self.scheduler.enqueue(handle, &own, enqueue);
+    }
+
+    /// The job of instance `a`'s lane that gets the slot which another one leaves on this node.
+    fn passed_on(&self, name: &str) -> Option<JobId> {
+        let offers = vec![(job(500_000), node(name))];
+        let search = SlotSearch { offers, has_more_outside: false, requests: Vec::new() };
+        let (found, _) = self.scheduler.pass_on(&instance("a"), &lane("instance:a"), search, false);
+        found.passed.first().map(|(job, ..)| *job)
+    }
+
+    /// A node of instance `a` with this label and one slot, of which so many are used.
+    fn has_node(&self, name: &str, label: &str, used: u32) {
+        let mut record = node_record(name, "a", self.epoch, used);
+        Arc::make_mut(&mut record.profile).labels = [Label::parse(label).unwrap()].into();
+        self.scheduler.registry.recorded(record, Instant::now());
+        self.scheduler.registry.reindex();
+    }
+
     async fn lists(&self, is_lent: bool, taken: &[Slot]) {
         self.bus.recount_node(&node("n"), self.epoch, &report(is_lent), taken).await.unwrap();
     }
@@ -97,6 +126,11 @@ impl Here {
             .missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)], Sender::Anybody)
             .await
     }
+}
+
+fn needs(requires: Option<&str>) -> Requirements {
+    let requires = requires.iter().map(|label| Label::parse(label).unwrap()).collect();
+    Requirements { requires, ..Requirements::default() }
 }
 
 /// A node that is connected here and whose slots are lent.
@@ -281,24 +315,56 @@ async fn a_slot_is_passed_on_behind_many_jobs_that_its_node_does_not_serve() {
     let (lanes, own) = (Directory::default(), lane("instance:a"));
     let _owner = serve(&lanes, "instance:a");
     let handle = lanes.get(&own).unwrap();
-    let enqueue = |number, requires| {
-        let mut asked = spec();
-        asked.needs.requires = requires;
-        let job = Arc::new(LiveJob::created(job(number), own.clone(), asked));
-        let (token, since) = (Token::new(1), Instant::now());
-        let (avoid, prefer, is_back) = (None, None, false);
-        let enqueue = Enqueue { job, attempt: FIRST, token, avoid, prefer, since, is_back };
-        here.scheduler.enqueue(&handle, &own, enqueue);
-    };
     for number in 1..=20 {
-        enqueue(number, vec![Label::parse(&format!("none{number}")).unwrap()]);
+        here.enqueue(&handle, number, Some(&format!("none{number}")), 0);
     }
-    enqueue(100, Vec::new());
-    let offers = vec![(job(500), node("n"))];
-    let search = SlotSearch { offers, has_more_outside: false, requests: Vec::new() };
-    let (found, _) = here.scheduler.pass_on(&instance("a"), &own, search, false);
-    let passed: Vec<_> = found.passed.iter().map(|(job, ..)| *job).collect();
-    assert_eq!(passed, [job(100)]);
+    here.enqueue(&handle, 100, None, 0);
+    assert_eq!(here.passed_on("n"), Some(job(100)));
+}
+
+#[tokio::test]
+async fn a_slot_is_passed_on_however_many_jobs_wait_that_no_node_serves() {
+    let here = here().await;
+    here.has_node("n", "cpu", 1);
+    let lanes = Directory::default();
+    let _owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&lane("instance:a")).unwrap();
+    for number in 1..=200 {
+        here.enqueue(&handle, number, Some(&format!("none{number}")), 0);
+    }
+    for number in 1_000..1_003 {
+        here.enqueue(&handle, number, None, 0);
+    }
+    here.scheduler.pass().await;
+    assert_eq!(here.passed_on("n"), Some(job(1_000)));
+    // It serves one of them. Which one is found out bit by bit, be it without a pass.
+    here.has_node("m", "none7", 1);
+    for _ in 0..200 / CLASSES_PASSED_OVER {
+        assert_eq!(here.passed_on("m"), None);
+    }
+    assert_eq!(here.passed_on("m"), Some(job(7)));
+    assert_eq!(here.passed_on("m"), Some(job(1_001)));
+}
+
+#[tokio::test]
+async fn a_pass_over_very_many_classes_lets_others_have_the_queue_meanwhile() {
+    let here = here().await;
+    here.has_node("n", "cpu", 1);
+    let lanes = Directory::default();
+    let _owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&lane("instance:a")).unwrap();
+    let many = CLASSES_AT_ONCE as u128;
+    here.enqueue(&handle, 1, Some("cpu"), 2);
+    for number in 2..=many {
+        here.enqueue(&handle, number, Some(&format!("none{number}")), 1);
+    }
+    here.enqueue(&handle, many + 1, None, 0);
+    let mut pass = Box::pin(here.scheduler.pass());
+    assert!(pass.as_mut().now_or_never().is_none(), "it is not through");
+    assert_eq!(here.passed_on("n"), None, "the pass has asked for the first ones");
+    pass.await;
+    assert_eq!(here.passed_on("n"), Some(job(1)));
+    assert_eq!(here.passed_on("n"), Some(job(many + 1)));
 }
 
 #[tokio::test]
