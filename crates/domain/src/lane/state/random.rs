@@ -720,6 +720,7 @@ impl World {
             let unfinished = self.unfinished().count() as u64;
             assert!(session.unfinished() >= unfinished, "a job is counted down twice");
         }
+        assert!(self.lane.jobs.counts_groups_right());
     }
 
     /// Everything that is under way comes to its end.
