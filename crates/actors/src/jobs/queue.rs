@@ -278,6 +278,18 @@ impl<T> Queue<T> {
         classes.filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
     }
 
+    /// What the classes need that are next, but for the parked ones, at most so many; each with the priority of its first job.
+    /// The highest come first, among equals about those whose turns do.
+    pub(super) fn first_classes(&self, limit: usize) -> Vec<(Priority, Arc<Requirements>)> {
+        // Further pools begin behind so many classes.
+        let pools = self.ready.iter().take(limit).filter_map(|(_, _, pool)| self.pools.get(pool));
+        let mut first: Vec<_> = pools.flat_map(|pool| pool.ready.iter().take(limit)).collect();
+        first.sort_by_key(|(priority, ..)| *priority);
+        let needs = |id: &ClassId| self.classes.get(id).map(|class| Arc::clone(&class.needs));
+        let first = first.into_iter().take(limit);
+        first.filter_map(|(priority, _, id)| Some((priority.0, needs(id)?))).collect()
+    }
+
     /// Whether it cannot be said which class is next on a node: a pass is not over, or some of the parked classes were not
     /// compared with the nodes of this version.
     pub(super) fn is_unsettled(&self, nodes: u64) -> bool {

@@ -33,8 +33,9 @@ use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Of those that need something else, so many are looked through every time that full nodes elsewhere are asked for.
 const CLASSES_LOOKED_AT: usize = 16;
-/// So many are looked through for what a node can do whose slot is passed on. Those that find no node keep their turns, so that
-/// they are the first ones each time. A look takes a few microseconds, since it asks for that node alone; the queue is locked.
+/// So many are looked through for what a node can do whose slot is passed on, or goes to a new job. Those that find no node keep
+/// their turns, so that they are the first ones each time. A look takes a few microseconds, since it asks for that node alone;
+/// where a slot is passed on, the queue is locked.
 const CLASSES_PASSED_OVER: usize = 64;
 /// So many classes are asked for in a pass before others get the queue, and the thread, which serves HTTP.
 const CLASSES_AT_ONCE: usize = 1_000;
@@ -231,17 +232,33 @@ impl Scheduler {
         (found, left)
     }
 
-    /// Reserves slots for jobs before which no other with the same needs waits; jobs without a slot are left out. One with other
-    /// needs may wait at a higher priority: no node had a slot for it when it was last asked for.
-    pub(super) async fn place_now(&self, wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
-        let mut picks = Vec::new();
-        for PlacementRequest { job, attempt, token, needs, priority, prefer } in wants {
-            if !self.queue.lock().has_before(&needs, priority)
-                && let Some(choice) = self.choose_for(&needs, None, prefer.as_deref())
-            {
-                let claim = Claim { slot: Slot { job, attempt }, token };
-                picks.push(Pick { of: (), needs, claim, since: None, choice });
+    /// Reserves slots for jobs; those that get none are left out. A job gets no slot that one of at least its priority could have
+    /// which waits: one with the same needs, or one of the [`CLASSES_PASSED_OVER`] classes that are next. Such a slot has come
+    /// free since that one was asked for; the next pass finds it.
+    pub(super) async fn place_now(&self, mut wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
+        let next = {
+            let mut queue = self.queue.lock();
+            if !self.settles(&mut queue) {
+                return HashMap::new();
             }
+            wants.retain(|want| !queue.has_before(&want.needs, want.priority));
+            if wants.is_empty() { Vec::new() } else { queue.first_classes(CLASSES_PASSED_OVER) }
+        };
+        let first_on = |node: &NodeId| {
+            let served = next.iter().find(|(_, needs)| self.registry.serves(node, needs).is_some());
+            served.map(|(priority, _)| *priority)
+        };
+        let (mut picks, mut firsts) = (Vec::new(), HashMap::new());
+        for PlacementRequest { job, attempt, token, needs, priority, prefer } in wants {
+            let Some(choice) = self.choose_for(&needs, None, prefer.as_deref()) else { continue };
+            if !next.is_empty() {
+                let first = firsts.entry(choice.node().clone()).or_insert_with_key(first_on);
+                if *first >= Some(priority) {
+                    continue;
+                }
+            }
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            picks.push(Pick { of: (), needs, claim, since: None, choice });
         }
         let reserved = self.reserve(picks).await;
         reserved.into_iter().filter_map(|(job, (), slot)| Some((job, slot?))).collect()

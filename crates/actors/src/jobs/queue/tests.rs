@@ -379,6 +379,25 @@ fn a_class_that_no_node_serves_is_not_asked_for_again_before_there_are_other_nod
     }
 }
 
+#[test]
+fn the_first_classes_are_those_of_the_highest_priorities_whatever_pools_they_name() {
+    let mut queue = Queue::default();
+    for (job, of, priority) in [
+        (1, needs("a"), 5),
+        (2, labelled("x"), 1),
+        (3, labelled("y"), 3),
+        (4, needs("b"), 4),
+        (5, labelled("x"), 0),
+    ] {
+        queue.push(&of, turn(job, priority, ""), ());
+    }
+    let first = |limit| -> Vec<_> {
+        queue.first_classes(limit).into_iter().map(|(priority, of)| (priority.get(), of)).collect()
+    };
+    assert_eq!(first(9), [(5, needs("a")), (4, needs("b")), (3, labelled("y")), (1, labelled("x"))]);
+    assert_eq!(first(2), first(9)[..2]);
+}
+
 /// Whatever comes, goes and finds a node, and whichever nodes there are.
 #[test]
 fn the_order_is_the_same_as_where_no_class_is_parked() {

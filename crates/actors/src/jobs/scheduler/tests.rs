@@ -368,6 +368,34 @@ async fn a_pass_over_very_many_classes_lets_others_have_the_queue_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_new_job_leaves_a_slot_to_one_that_waits_with_other_needs_and_at_least_its_priority() {
+    let here = here().await;
+    here.lists(false, &[]).await;
+    here.has_node("n", "gpu", 0);
+    let lanes = Directory::default();
+    let mut owner = serve(&lanes, "instance:a");
+    let handle = lanes.get(&lane("instance:a")).unwrap();
+    let gets_slot = async |number| {
+        let wanted = PlacementRequest::first(job(number), &spec(), Token::new(1), None);
+        let placed = here.scheduler.place_now(vec![wanted]).await;
+        here.scheduler.unreserve(&node("n"), claim(number)).await;
+        placed.contains_key(&job(number))
+    };
+    for (number, requires, priority, expected) in
+        [(1, "gpu", 1, false), (2, "gpu", 0, false), (3, "gpu", -1, true), (4, "none", 1, true)]
+    {
+        here.enqueue(&handle, number, Some(requires), priority);
+        assert_eq!(gets_slot(100 + number).await, expected, "{requires} waits at {priority}");
+        here.scheduler.forget(job(number));
+    }
+    here.enqueue(&handle, 5, Some("gpu"), 0);
+    assert!(!gets_slot(105).await);
+    here.scheduler.pass().await;
+    let Some(LaneCommand::SlotReserved(next, ..)) = owner.recv().await else { panic!("it has a slot") };
+    assert_eq!(next, job(5));
+}
+
+#[tokio::test]
 async fn a_pass_that_panics_gives_the_jobs_that_it_took_out_back_to_their_lanes_owner() {
     // There is no time at which such a reservation at a node of this instance ends.
     let here = here_with(NodeTimeouts { reservation: Duration::MAX, ..NodeTimeouts::DEFAULT }).await;
