@@ -12,18 +12,21 @@ const SHORT: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Step {
     size: u32,
+    /// What is next behind a step that did not fail is no smaller. A step may take long whatever it deletes, as where it waits for
+    /// the writer or a standby, and a purge of small steps would be slower than what comes.
+    size_min: u32,
     size_max: u32,
 }
 
 impl Step {
     /// Of rows.
     pub(crate) const fn of_rows() -> Self {
-        Self { size: 100, size_max: 1_000 }
+        Self { size: 100, size_min: 100, size_max: 1_000 }
     }
 
-    /// Of plans, which have many rows.
+    /// Of plans, each of which may have very many rows.
     pub(crate) const fn of_plans() -> Self {
-        Self { size: 10, size_max: 100 }
+        Self { size: 10, size_min: 1, size_max: 100 }
     }
 
     pub(crate) const fn size(&self) -> u32 {
@@ -53,9 +56,10 @@ impl Step {
     /// Notes how long a step took; `None` where it failed.
     fn note(&mut self, took: Option<Duration>) {
         self.size = match took {
-            Some(took) if took < SHORT => (self.size * 2).min(self.size_max),
-            Some(took) if took <= LONG => self.size,
-            _ => (self.size / 4).max(1),
+            Some(took) if took < SHORT => (self.size * 2).clamp(self.size_min, self.size_max),
+            Some(took) if took <= LONG => self.size.max(self.size_min),
+            Some(_) => (self.size / 4).max(self.size_min),
+            None => (self.size / 4).max(1),
         };
     }
 }
@@ -80,6 +84,24 @@ mod tests {
         step.note(Some(short));
         sizes.push(step.size());
         assert_eq!(sizes, [10, 20, 40, 40, 80, 100, 25, 25, 6, 1, 1, 2]);
+    }
+
+    #[test]
+    fn no_steps_of_rows_stay_small_because_each_takes_long_or_some_have_failed() {
+        let (fair, long) = (SHORT * 2, LONG * 2);
+        let mut step = Step::of_rows();
+        for _ in 0..9 {
+            step.note(Some(long));
+        }
+        assert_eq!(step.size(), 100, "that is not for their size");
+        for after in [SHORT / 2, fair, long] {
+            for _ in 0..9 {
+                step.note(None);
+            }
+            assert_eq!(step.size(), 1, "as while the ledger is away");
+            step.note(Some(after));
+            assert_eq!(step.size(), 100, "{after:?}");
+        }
     }
 
     #[tokio::test]
