@@ -132,6 +132,9 @@ const WITHOUT_SOCKET: &str = "localhost";
 /// A migration waits no longer than this for a lock, and is tried again: what comes after it waits behind it, so that a long
 /// reader (`pg_dump`) would keep every write waiting. Writes wait longer than this, and hung transactions end before.
 const MIGRATION_LOCK_WAIT_MS: u64 = 1_000;
+/// Within this the server says that a migration has its lock, or has it not. One that has died says nothing, for as long as a
+/// session waits for it.
+const MIGRATION_TURN_ANSWER_MAX: Duration = Duration::from_millis(MIGRATION_LOCK_WAIT_MS * 5);
 /// SQLSTATE of a statement that waited for a lock for too long.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
@@ -533,7 +536,8 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
 /// Takes the migrator's lock, which the session keeps until it ends. Whether it was had within [`MIGRATION_LOCK_WAIT_MS`]:
 /// if not, another session has it. That of a process that is gone has ended with it.
 async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
-    match migrations::lock(connection).await {
+    let answer = timeout_at(Instant::now() + MIGRATION_TURN_ANSWER_MAX, migrations::lock(connection));
+    match answer.await.map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))? {
         Err(MigrateFailure::Driver(source)) if has_code(&source, &[LOCK_NOT_AVAILABLE]) => Ok(false),
         locked => locked.map(|()| true).map_err(not_settled),
     }

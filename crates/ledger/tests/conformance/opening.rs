@@ -5,6 +5,7 @@ use std::sync::Arc;
 use domain::Resource;
 use ledger::{Acquisition, Error, Kind, Migrate, Options};
 use sqlx::Connection;
+use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::runtime;
 
@@ -327,6 +328,29 @@ async fn another_processs_migration_is_waited_for_as_long_as_it_takes() {
     other.close().await.unwrap();
     migration.await.unwrap().unwrap();
     opened_as_it_is(&b.options).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_falls_silent_during_another_processs_migration_is_given_up() {
+    let b = Bench::postgres().await;
+    let mut other = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    sqlx::raw_sql(BEFORE_MIGRATION_21).execute(&mut other).await.unwrap();
+    sqlx::migrate::Migrate::lock(&mut other).await.unwrap();
+    let mut url = url::Url::parse(&b.options.url).unwrap();
+    let server = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432));
+    let server = tokio::net::lookup_host(server).await.unwrap().next().unwrap();
+    let proxy = Proxy::start(server).await.unwrap();
+    url.set_host(Some("127.0.0.1")).unwrap();
+    url.set_port(Some(proxy.address().port())).unwrap();
+    let options = Options { url: url.into(), connect_timeout_ms: 5_000, ..b.options.clone() };
+    let migration = tokio::spawn(async move { ledger::migrate(&options, Migrate::Auto).await });
+    let waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    eventually("it waits for the other process", async || execute(&b.options.url, waiting).await > 0).await;
+    proxy.freeze();
+    let given_up = tokio::time::timeout(testkit::PATIENCE, migration).await.unwrap();
+    let error = given_up.unwrap().unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
 }
 
 #[tokio::test]
