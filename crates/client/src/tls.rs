@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{
+    Resumption, WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -241,14 +243,19 @@ pub(crate) fn following_settings(wanted: bool, options: &TlsOptions) -> Result<C
         }
         None => begun()?.with_root_certificates(otherwise(wanted)?),
     };
-    Ok(match options.pair.clone() {
+    let mut config = match options.pair.clone() {
         Some(pair) => {
             let files = vec![pair.certificate.clone(), pair.key.clone()];
             let followed = Followed::new(files, move || pair.read().map(Arc::new))?;
             config.with_client_cert_resolver(Arc::new(followed))
         }
         None => config.with_no_client_auth(),
-    })
+    };
+    if *options != TlsOptions::default() {
+        // In a session that is resumed nobody shows a certificate: what the files before proved would go on counting.
+        config.resumption = Resumption::disabled();
+    }
+    Ok(config)
 }
 
 fn begun() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {

@@ -16,6 +16,7 @@ use testkit::fleet::Fleet;
 use testkit::http::Client;
 use testkit::instance::{Ended, Instance, Setup};
 use testkit::process::Signal;
+use testkit::proxy::Proxy;
 use testkit::servers::{Database, Postgres};
 
 use crate::{patient, until};
@@ -378,6 +379,40 @@ async fn a_client_and_a_node_follow_their_files_when_all_certificates_are_replac
     instance.start().await.unwrap();
     tokio::time::timeout(PATIENCE, connections.recv()).await.expect("the node is back").unwrap();
     library.health().await.unwrap();
+    node.abort();
+}
+
+/// Also where the server would go on with a session that it has had with the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_connects_again_trusts_only_whom_its_file_names_by_then() {
+    let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
+    let server = first.issue("server").unwrap();
+    let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &first, &server);
+    let instance = setup.start().await.unwrap();
+    let way = Proxy::start(instance.url().strip_prefix("https://").unwrap().parse().unwrap()).await.unwrap();
+    let url = format!("https://{}", way.address());
+    let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
+    let times = Times { pause_max: Duration::ZERO, ..Times::default() };
+    let tls = options(&first);
+    let worker =
+        Worker::new(WorkerOptions { tls, times, ..WorkerOptions::new([url.as_str()], "n") }).unwrap();
+    let worker = worker.with_observer(move |event| {
+        let lost = match event {
+            Event::Connected { .. } => None,
+            Event::Lost { reason, .. } => Some(reason),
+            _ => return,
+        };
+        // The test may be over.
+        let _ = say.send(lost);
+    });
+    let handler = |_job| async { Ok::<_, client::node::Failure>(Json::of(&1).unwrap()) };
+    let node = tokio::spawn(async move { worker.run(handler, std::future::pending()).await });
+    let mut next = async || tokio::time::timeout(PATIENCE, said.recv()).await.unwrap().unwrap();
+    assert_eq!(next().await, None, "it is connected");
+    std::fs::copy(second.file(), first.file()).unwrap();
+    way.cut().await.unwrap();
+    way.heal().await.unwrap();
+    while !next().await.expect("it trusts the server no more").contains("certificate") {}
     node.abort();
 }
 
