@@ -128,6 +128,13 @@ impl Absences {
         self.out.iter().any(|(from, to)| *from <= until && to.saturating_add(HEARS_WITHIN_US) >= one.began_us)
     }
 
+    /// Whether nobody knows when the node could be heard, nor just when it had an attempt: it is a process of its own, and its
+    /// commands write down when they begin.
+    #[must_use]
+    pub fn are_unknown(&self) -> bool {
+        self.out.contains(&(0, u64::MAX))
+    }
+
     /// Whether the node stood still until a moment before, so that what it does was said long before.
     #[must_use]
     pub fn has_just_woken(&self, at_us: u64) -> bool {

@@ -437,12 +437,15 @@ mod tests {
             let broken = judged(&|e| goes_on_and_parts(e, state, 15 * SECOND));
             assert_eq!(broken, Vec::<String>::new(), "{state}");
         }
-        // Nobody knows whether a process was within reach.
-        let broken = judged(&|e| {
-            goes_on(e, "node_lost", "1970-01-01T00:00:05Z");
-            e.diaries[0].lines.remove(0);
-        });
-        assert_eq!(broken, Vec::<String>::new());
+        // Nobody knows whether a process was within reach, nor when it acknowledged what its command began a moment later.
+        for state in ["node_lost", "timed_out"] {
+            let broken = judged(&|e| {
+                goes_on(e, state, "1970-01-01T00:00:05Z");
+                e.jobs.get_mut("j").unwrap()["timeout_ms"] = json!(2_001);
+                e.diaries[0].lines.remove(0);
+            });
+            assert_eq!(broken, Vec::<String>::new(), "{state}");
+        }
     }
 
     /// The job is of a session, and its two attempts say these places.

@@ -4,7 +4,8 @@
 //! one may go on with it only where the older one ended, as its job lists it, as
 //!
 //! - `not_acknowledged`: its node may have it, and the owner of the job's lane has not heard so in time; or
-//! - `timed_out`, and the newer one began `timeout_ms` or more after it: its node has yet to hear that; or
+//! - `timed_out`, and the newer one began `timeout_ms` or more after it: its node has yet to hear that. A node that is a
+//!   process of its own acknowledges an attempt before the command begins, so that its times say nothing of this; or
 //! - lost with its node in any way, and this was out of reach with it. Nobody can tell such a node from one that has died.
 //!
 //! A node that was within reach all the time lists what it runs, and what it said of an attempt that failed, it said at its end.
@@ -54,7 +55,7 @@ fn what_is_wrong(job: &Value, older: &Ran<'_>, newer: &Ran<'_>, absences: &Absen
         "not_acknowledged" => true,
         "timed_out" => {
             let timeout_us = job["timeout_ms"].as_u64().unwrap_or_default().saturating_mul(1_000);
-            newer.began_us >= older.began_us.saturating_add(timeout_us)
+            newer.began_us >= older.began_us.saturating_add(timeout_us) || absences.are_unknown()
         }
         "node_lost" | "node_lost_unsent" | "unlisted" | "undeliverable" | "rejected" => {
             absences.may_lose(older, Some(over_us))
