@@ -371,11 +371,15 @@ async fn a_write_under_a_lease_that_another_has_is_counted_and_logged_by_its_wri
         eprintln!("{resource}: {} {}", reply.status, reply.text);
         let series = format!("fencepost_fence_reject_total{{op=\"{operation}\"}}");
         until("it is counted", async || rig.series(0, &series).await > 0.0).await;
-        let log = rig.instance(0).await.whole_log();
-        let fenced = log.lines().filter(|line| line.contains("a stale owner was fenced"));
-        let mut fenced = fenced.map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let line = fenced.find(|line| line["resource"] == resource.as_str());
-        let line = line.unwrap_or_else(|| panic!("{resource}: {log}"));
+        let logged = async || {
+            let log = rig.instance(0).await.whole_log();
+            let fenced = log.lines().filter(|line| line.contains("a stale owner was fenced"));
+            let mut fenced = fenced.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            fenced.find(|line| line["resource"] == resource.as_str())
+        };
+        // It is counted first.
+        until("it is logged", async || logged().await.is_some()).await;
+        let line = logged().await.unwrap();
         let told = ["operation", "token", "instance"].map(|field| line[field].as_str().map(str::to_owned));
         assert_eq!(told, [operation.to_owned(), token, me.clone()].map(Some), "{line}");
     }
