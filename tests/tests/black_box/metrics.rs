@@ -442,6 +442,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostLedgerWentBack", "fencepost_ledger_went_back"),
         // Jobs that never begin are in no histogram.
         ("FencepostJobsWaitLong", "fencepost_pool_oldest_seconds"),
+        // How many rejections are many depends on how much is dispatched.
+        ("FencepostNodesReject", "fencepost_jobs_total"),
         // A due job that waits for the one before it in its session needs no slot.
         ("FencepostJobsWaitLong", "fencepost_jobs_waiting"),
         // Without Redis each instance knows its own nodes alone.
