@@ -429,6 +429,14 @@ impl TryFrom<TaskRow> for TaskRecord {
             traceparent: document.traceparent.as_deref().and_then(TraceParent::parse),
             version: number(row.version)?,
         };
+        // Its owner looks stages up by their places in both lists.
+        let stages = task.spec.stages.len();
+        if task.stages.len() != stages {
+            return Err(impossible("a task with another number of stages than its definition"));
+        }
+        if task.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.completed as usize > stages) {
+            return Err(impossible("a checkpoint of more stages than the task has"));
+        }
         let (plan, place) = (row.plan.0, number(row.place)?);
         Ok(Self { plan, place, task, is_lock_live: row.is_lock_live, updated_at: row.updated_at.0 })
     }
@@ -457,4 +465,44 @@ impl TryFrom<EventRow> for TimedEvent {
 /// The status of a plan, as its row has it.
 pub(crate) fn plan_status(text: &str) -> Result<PlanStatus> {
     PlanStatus::parse(text).map_err(impossible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of a task whose definition has these stages.
+    fn read(task: &TaskState, definition: &[StageSpec]) -> Result<TaskRecord> {
+        let row = TaskRow {
+            id: TaskKey(task.id),
+            plan: PlanKey(PlanId::from_u128(1)),
+            place: 0,
+            tenant: "t".to_owned(),
+            status: task.status.as_str().to_owned(),
+            run: 1,
+            definition: 1,
+            version: 1,
+            document: task_document(task),
+            updated_at: Moment(Timestamp::from_micros(0)),
+            stages: stages_document(definition),
+            fencing_token: None,
+            is_lock_live: false,
+        };
+        TaskRecord::try_from(row)
+    }
+
+    #[test]
+    fn a_task_that_contradicts_its_definition_is_not_read() {
+        let stages = ["first", "second"].map(|name| StageSpec::new(name, "{}"));
+        let spec = TaskSpec::new(TenantId::parse("t").unwrap(), stages.clone());
+        let mut task = TaskState::new(TaskId::from_u128(1), Arc::new(spec));
+        let is_impossible = |read: Result<TaskRecord>| matches!(read, Err(Error::Impossible(_)));
+        assert!(read(&task, &stages).is_ok());
+        assert!(is_impossible(read(&task, &stages[..1])));
+        let checkpoint = |completed| Some(Checkpoint { version: 1, completed, context: Arc::from("{}") });
+        task.checkpoint = checkpoint(2);
+        assert!(read(&task, &stages).is_ok());
+        task.checkpoint = checkpoint(3);
+        assert!(is_impossible(read(&task, &stages)));
+    }
 }
