@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
@@ -166,12 +167,17 @@ pub(crate) fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
 
 /// A socket of a caller that sends nothing, with the request for it.
 pub(crate) async fn opened(state: &State) -> (HttpRequest, Opened) {
+    opened_with(state, Payload::None).await
+}
+
+/// A socket of a caller that sends this, with the request for it.
+pub(crate) async fn opened_with(state: &State, mut payload: Payload) -> (HttpRequest, Opened) {
     let request = TestRequest::get()
         .insert_header(("connection", "upgrade"))
         .insert_header(("upgrade", "websocket"))
         .insert_header(("sec-websocket-version", "13"))
         .insert_header(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="));
-    let (request, mut payload) = request.to_http_parts();
+    let request = request.to_http_request();
     let payload = web::Payload::from_request(&request, &mut payload).await.unwrap();
     let opened = websocket::open(&request, payload, state).unwrap();
     (request, opened)

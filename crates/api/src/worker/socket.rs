@@ -23,6 +23,7 @@ use nodes::Applied;
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use nodes::limits::NODES_MAX;
+use panic_guard::guarded;
 use tokio::sync::watch;
 use wire::Code;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
@@ -118,8 +119,16 @@ impl Socket {
         }
     }
 
-    /// Serves until either side ends it.
+    /// Serves until either side ends it. After a panic the node departs as well: its entry in the registry would stay otherwise.
     pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
+        if guarded("a node's socket", self.serve(&mut messages, &pauses)).await.is_none() {
+            let why = "a defect of this instance interrupted the connection; connect again".to_owned();
+            self.closing = Some(Closing::ByInstance(CloseCode::GoingAway, why));
+        }
+        self.depart().await;
+    }
+
+    async fn serve(&mut self, messages: &mut AggregatedMessageStream, pauses: &Pauses) {
         let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let state = Arc::clone(&self.state);
@@ -178,7 +187,6 @@ impl Socket {
             }
             pauses.add(not_reading_since.elapsed());
         }
-        self.depart().await;
     }
 
     /// Whether a tick counts that comes so late. The first one after the process or its thread stood still does not: what the

@@ -5,9 +5,11 @@
 use std::slice;
 
 use actix_web::body::to_bytes;
+use actix_web::dev::Payload;
 use bus::{Connected, Epoch, NewConnection, NodeState, Report, Version, Written};
 use domain::JobId;
 use domain::job::Attempt;
+use futures_util::stream;
 use nodes::attached::{Known, Registering};
 use nodes::connection::Hello;
 use tempfile::TempDir;
@@ -16,7 +18,7 @@ use super::*;
 use crate::auth::Auth;
 use crate::limits::Limit;
 use crate::settings::Settings;
-use crate::tests::{forwarder, opened, state_with};
+use crate::tests::{forwarder, opened, opened_with, state_with};
 use crate::websocket::Opened;
 
 /// Of one result.
@@ -147,6 +149,33 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
     assert!(!sent.unwrap().is_empty());
     let now = Instant::now();
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
+}
+
+#[actix_web::test]
+async fn a_node_departs_also_after_a_panic_in_its_socket() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let mut socket = greeted(&state, "n").await;
+    registered(&mut socket);
+    let n = socket.node.node().unwrap().clone();
+    let registry = state.incarnation().registry.clone();
+    let stands = || registry.get(&n).map(|record| record.status.state);
+    assert_eq!(stands(), Some(NodeState::Accepting));
+    socket.calls = FuturesUnordered::new();
+    socket.call(async {
+        assert!(std::hint::black_box(false), "made on purpose");
+        None
+    });
+    // Of a connection on which nothing comes, and that stays.
+    let silent = Payload::Stream { payload: Box::pin(stream::pending()) };
+    let (_, Opened { messages, pauses, .. }) = opened_with(&state, silent).await;
+    socket.run(messages, pauses).await;
+    let departed = async {
+        while stands() == Some(NodeState::Accepting) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), departed).await.expect("the node has departed");
 }
 
 /// What the holder of a node says of it, for so long.
