@@ -32,7 +32,22 @@ const MAY_USE: [(&str, &[&str]); 14] = [
         &["domain", "wire", "panic_guard", "ledger", "bus", "cluster", "nodes", "actors", "ids", "client"],
     ),
     ("testkit", &[]),
-    ("daemon", &["domain", "wire", "ledger", "bus", "cluster", "nodes", "actors", "ids", "api", "client"]),
+    (
+        "daemon",
+        &[
+            "domain",
+            "wire",
+            "panic_guard",
+            "ledger",
+            "bus",
+            "cluster",
+            "nodes",
+            "actors",
+            "ids",
+            "api",
+            "client",
+        ],
+    ),
 ];
 
 /// Crates from outside that only one room may name.

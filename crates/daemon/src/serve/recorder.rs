@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics::Label;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use panic_guard::guarded;
 
 use self::table::{Kind, METRICS, Metric};
 use super::version;
@@ -87,14 +88,18 @@ pub async fn compare_clocks(ledger: ledger::Handle) {
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let asked = SystemTime::now();
-        match ledger.clock_ms().await {
-            Ok(database_ms) => {
-                let offset = offset_seconds(asked, SystemTime::now(), database_ms);
-                metrics::gauge!("fencepost_clock_offset_seconds").set(offset);
-            }
-            Err(error) => tracing::debug!(%error, "the database's clock could not be read"),
+        guarded("the comparison of the clocks", compare(&ledger)).await;
+    }
+}
+
+async fn compare(ledger: &ledger::Handle) {
+    let asked = SystemTime::now();
+    match ledger.clock_ms().await {
+        Ok(database_ms) => {
+            let offset = offset_seconds(asked, SystemTime::now(), database_ms);
+            metrics::gauge!("fencepost_clock_offset_seconds").set(offset);
         }
+        Err(error) => tracing::debug!(%error, "the database's clock could not be read"),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use domain::AuditEntry;
+use panic_guard::guarded;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::watched::Watched;
@@ -82,22 +83,32 @@ impl Reloader {
             tell_away("peers", &mut self.peers);
             if configured {
                 self.configured.note();
-                let reload = self.reload(&targets, waits).await;
-                waits = reload == Reload::Waits;
-                show_refused("tokens", reload == Reload::Refused);
-                metrics::counter!("fencepost_token_reload_total", "result" => reload.as_str()).increment(1);
+                let reload = guarded("the reload of the tokens", self.reload(&targets, waits)).await;
+                // After a panic it is tried again: a token that was removed must not stay in force.
+                waits = reload.is_none_or(|reload| reload == Reload::Waits);
+                if let Some(reload) = reload {
+                    show_refused("tokens", reload == Reload::Refused);
+                    let result = reload.as_str();
+                    metrics::counter!("fencepost_token_reload_total", "result" => result).increment(1);
+                }
             }
             if listener {
                 self.listener.note();
                 // New connections get the new certificates; open ones stay.
                 if let Some(listener) = &targets.tls {
-                    tell_certificates("listener", tls::reload(&self.config, listener));
+                    let renewed = async { tls::reload(&self.config, listener) };
+                    if let Some(outcome) = guarded("the reload of certificates", renewed).await {
+                        tell_certificates("listener", outcome);
+                    }
                 }
             }
             if peers {
                 self.peers.note();
                 if !tls::peer_files(&self.config).is_empty() {
-                    tell_certificates("peers", tls::renew_peers(&self.config, &targets.peers));
+                    let renewed = async { tls::renew_peers(&self.config, &targets.peers) };
+                    if let Some(outcome) = guarded("the reload of certificates", renewed).await {
+                        tell_certificates("peers", outcome);
+                    }
                 }
             }
         }

@@ -15,6 +15,7 @@ use actors::database_clock::SharedClock;
 use domain::ClusterSecret;
 use ids::Snowflakes;
 use ledger::{Identity, Reason, Witness as Seen, jittered};
+use panic_guard::guarded;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -199,17 +200,22 @@ impl Witness {
         loop {
             looks.tick().await;
             let had_refused = self.has_refused;
-            match self.look(ledger, api).await {
-                Ok(Found::Recovered) => {
+            match guarded("the look at the ledger", self.look(ledger, api)).await {
+                Some(Ok(Found::Recovered)) => {
                     in_memory.drop_all();
                     missing = secret;
                 }
-                Ok(Found::WentBack) if !had_refused => in_memory.drop_all(),
-                Ok(Found::Current | Found::WentBack) | Err(_) => {}
+                Some(Ok(Found::WentBack)) if !had_refused => in_memory.drop_all(),
+                // What was found is lost, but the refusal has begun or ended by it.
+                None if self.has_refused != had_refused => {
+                    in_memory.drop_all();
+                    missing = secret;
+                }
+                Some(Ok(Found::Current | Found::WentBack) | Err(_)) | None => {}
             }
             // Before the recovery the state may not be whole yet, and what is restored may have the secret.
             if let Some(secret) = missing.filter(|_| !self.has_refused)
-                && is_kept(ledger, secret).await
+                && guarded("the return of the cluster's secret", is_kept(ledger, secret)).await == Some(true)
             {
                 missing = None;
             }
