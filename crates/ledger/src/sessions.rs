@@ -157,6 +157,12 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>>;
 
+    /// The same, to answer as done what an earlier call may have written of it, as [`crate::Jobs::settled_job`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`], also as long as a synchronous standby is away, and defects.
+    async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>>;
+
     /// Sessions in the order of their ids. Each costs a few steps of indexes.
     ///
     /// # Errors

@@ -150,7 +150,11 @@ impl Jobs {
         let deadline = Instant::now() + callers.request_timeout;
         loop {
             if callers.session_record(id).await?.closed_at.is_some() {
-                return Ok(());
+                // A request before this one may have closed it unheard.
+                let settled = callers.ledger.settled_session(id).await?.ok_or(Refusal::UnknownSession)?;
+                if settled.closed_at.is_some() {
+                    return Ok(());
+                }
             }
             let lane = callers.session_lane(id, deadline).await?;
             let (reply, answer) = oneshot::channel();

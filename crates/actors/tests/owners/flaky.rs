@@ -405,6 +405,10 @@ impl Sessions for Flaky {
         let found = self.plan.session_reads.read(SessionRead::Record, &self.real, read).await?;
         Ok(found.map(|found| SessionRecord { idle_for_ms: found.idle_for_ms + ahead_ms, ..found }))
     }
+    async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
+        self.plan.session_reads.settled.fetch_add(1, Ordering::SeqCst);
+        self.real.settled_session(id).await
+    }
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {
         self.real.sessions(filter).await
     }

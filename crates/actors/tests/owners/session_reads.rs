@@ -1,6 +1,6 @@
 //! What the owner of a session reads when it begins, what a node's instance writes in between, and closes that are not heard of.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ledger::{Error, Handle, JobBatch, Result};
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ pub enum SessionRead {
 pub struct SessionReads {
     then: Mutex<Option<(SessionRead, JobBatch)>>,
     has_written: AtomicBool,
+    /// How many sessions were read that were to be what a standby has.
+    pub settled: AtomicUsize,
     /// The next close is done, and the answer is lost.
     pub next_close_is_unheard: AtomicBool,
     /// The next close is not done, and its caller gets no answer.

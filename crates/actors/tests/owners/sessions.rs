@@ -110,6 +110,18 @@ async fn the_watches_of_a_session_hear_that_it_is_closed_where_that_is_written_a
     lanes.jobs.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_found_closed_is_answered_by_what_a_standby_has() {
+    let lanes = open().await;
+    let id = session(&lanes, Ordering::Strict).await;
+    // The commit of the first close has waited for a standby.
+    for settled in [0, 1] {
+        lanes.jobs.close_session(&id).await.unwrap();
+        assert_eq!(lanes.plan.session_reads.settled.load(Atomic::SeqCst), settled);
+    }
+    lanes.jobs.stop().await;
+}
+
 async fn hears_of_a_close(watch: &mut Watch) {
     until("the watch reads the ledger", async || {
         matches!(watch.next().now_or_never(), Some(Notification::Missed))

@@ -82,12 +82,6 @@ impl Store {
         .await
     }
 
-    /// A session that an earlier call has made, as [`Self::settled`].
-    async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
-        let rows: Vec<SessionRow> = self.settled(self.ask(&SHOW).bind(id.as_str())).await?;
-        rows.into_iter().next().map(SessionRecord::try_from).transpose()
-    }
-
     /// An ask for the sessions of a filter, which stands in the text: a partial index serves a condition that is written out.
     fn listing(&self, statement: &Statement, filter: &SessionFilter) -> Ask {
         let asks_for = |mark: &str| match mark {
@@ -147,6 +141,11 @@ impl Sessions for Store {
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
         let row: Option<SessionRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(id.as_str())).await?;
         row.map(SessionRecord::try_from).transpose()
+    }
+
+    async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
+        let rows: Vec<SessionRow> = self.settled(self.ask(&SHOW).bind(id.as_str())).await?;
+        rows.into_iter().next().map(SessionRecord::try_from).transpose()
     }
 
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::IdempotencyKey;
+use domain::{IdempotencyKey, LaneId};
 use ledger::{Acquisition, JobKey, KeptPlan, KeyScope, Lane, NewPlan, Opened, Options, PlanCreated};
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
@@ -11,7 +11,7 @@ use testkit::servers::Postgres;
 use crate::bench::{LONG_MS, eventually, owner};
 use crate::plan_steps::{new, plan, plan_id};
 use crate::sessions::spec;
-use crate::shop::{complete, instance_lane, job, of_lane, said, session_id, submit_placed};
+use crate::shop::{complete, instance_lane, job, of_lane, said, session, session_id, submit_placed};
 
 fn key(name: &str) -> JobKey {
     let scope = KeyScope { scope: "someone".to_owned(), key: IdempotencyKey::parse(name).unwrap() };
@@ -35,12 +35,14 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         call_timeout_ms: 2_000,
     };
     let ledger = ledger::open(&options).await.unwrap();
-    let (of_owner, me) = (instance_lane(&owner("a")), owner("a"));
-    let Acquisition::Acquired { token, .. } = ledger.acquire(of_owner.lease(), &me, LONG_MS).await.unwrap()
-    else {
-        panic!("nobody else has it");
+    let me = owner("a");
+    let owned = async |id: LaneId| {
+        let acquired = ledger.acquire(id.lease(), &me, LONG_MS).await.unwrap();
+        let Acquisition::Acquired { token, .. } = acquired else { panic!("nobody else has it") };
+        Lane { id, owner: me.clone(), token }
     };
-    let lane = Lane { id: of_owner, owner: me, token };
+    let (lane, of_session) = (owned(instance_lane(&me)).await, owned(session("closed")).await);
+    ledger.open_session(&session_id("closed"), &spec(), None, None).await.unwrap();
     ledger.commit_jobs(of_lane(&lane, [submit_placed(job(1))])).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
@@ -62,6 +64,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(hung.iter().all(Result::is_err), "{hung:?}");
     let reported = ledger.commit_jobs(said([complete(job(1), 1, "1")])).await;
     assert!(reported.as_ref().is_err_and(ledger::Error::may_have_written), "{reported:?}");
+    let closed = ledger.close_session(&of_session).await;
+    assert!(closed.is_err(), "{closed:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -79,6 +83,10 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     let settled = ledger.settled_job(job(1)).await;
     assert!(settled.as_ref().is_err_and(ledger::Error::is_retryable), "{settled:?}");
     assert_eq!(ledger.settled_job(job(2)).await.unwrap(), None, "there is nothing to be lost");
+    let closed = ledger.session(&session_id("closed")).await.unwrap();
+    assert!(closed.as_ref().is_some_and(|session| session.closed_at.is_some()), "{closed:?}");
+    let settled = ledger.settled_session(&session_id("closed")).await;
+    assert!(settled.as_ref().is_err_and(ledger::Error::is_retryable), "{settled:?}");
     says(&server, "alter system reset synchronous_standby_names").await;
     says(&server, "select pg_reload_conf()").await;
     let kept = PlanCreated::Kept(KeptPlan { body_hash: [3; 32], plan: plan_id(last) });
@@ -90,4 +98,6 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert_eq!(open("keyed", true).await.unwrap(), kept);
     assert!(matches!(open("named", false).await, Ok(Opened::Made { .. })));
     assert_eq!(ledger.settled_job(job(1)).await.unwrap(), found);
+    let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
+    assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }
