@@ -414,7 +414,7 @@ impl Inner {
                     let opening = self.open(id, Some((plan, Clock::new(at), share)));
                     let opened = tokio::time::timeout_at(deadline.into(), opening).await;
                     if let Err(error) = opened.unwrap_or(Err(Refusal::LedgerUnavailable)) {
-                        // It is adopted like any other. After an owner that has begun it, somebody has to resume it.
+                        // It is adopted like any other. After an owner that has written it, somebody has to resume it.
                         tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
                     }
                 }

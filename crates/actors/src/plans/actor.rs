@@ -51,6 +51,10 @@ const ENDS_MAX: usize = 100;
 /// and the bytes of their contexts, counted before the last one.
 const ENDS_BYTES_MAX: usize = 4 << 20;
 
+/// Up to this token a plan that nobody has written since it was made was not begun. A recovered ledger, which may have lost
+/// what was written, has raised the tokens past it. And a plan whose owners all die of a defect as they begin it comes to rest.
+const UNBEGUN_TOKEN_MAX: i64 = 10;
+
 /// What a plan is opened with.
 pub(super) struct Opening {
     pub(super) plan: PlanId,
@@ -141,10 +145,15 @@ impl Actor for PlanActor {
                 actor.renew_at = Instant::now();
             }
             // The instance that made the plan may be slower than one that looks for plans without an owner.
-            let first = if actor.is_first { Command::Advance } else { Command::TakenOver };
-            if let Ok(Loaded { ends, .. }) = &mut loaded {
+            let mut is_unbegun = actor.is_first;
+            if let Ok(Loaded { state, token, ends, .. }) = &mut loaded {
+                // An acquire may have been unheard, or an owner has died before its first step. A step that was under way
+                // has ended before the lease was acquired again.
+                is_unbegun |= token.get() <= UNBEGUN_TOKEN_MAX
+                    && state.as_ref().is_some_and(|state| state.is_as_made());
                 actor.put_back(std::mem::take(ends));
             }
+            let first = if is_unbegun { Command::Advance } else { Command::TakenOver };
             actor.queue.push_front(Pending::own(first));
             actor.loaded(loaded, context);
         });

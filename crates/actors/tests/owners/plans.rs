@@ -395,6 +395,35 @@ async fn plans_that_are_started_as_they_are_made_are_answered_in_time_and_begun_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_whose_first_owners_have_written_nothing_is_begun_unless_its_ledger_may_have_lost_that() {
+    let lanes = open().await;
+    let plans = start(&lanes);
+    let (holds, other) = (&lanes.plan.holds, InstanceId::parse("other-1").unwrap());
+    *holds.acquires_fail_after.lock() = Some(Duration::ZERO);
+    // A recovery raises tokens by far more.
+    let mut made = Vec::new();
+    for (tenant, owners) in [("begun", 1), ("halted", 10)] {
+        let tasks = vec![TaskSpec::new(TenantId::parse(tenant).unwrap(), [StageSpec::new("only", "1")])];
+        let new = NewPlan { spec: PlanSpec::default(), tasks, is_started: true, key: None };
+        let plan = plans.create(new, Author::default()).await.unwrap();
+        let lease = Resource::plan(plan);
+        for _ in 0..owners {
+            let acquired = lanes.ledger.acquire(&lease, &other, 60_000).await.unwrap();
+            let Acquisition::Acquired { token, .. } = acquired else { panic!("nobody else has it") };
+            lanes.ledger.release(&lease, &other, token).await.unwrap();
+        }
+        made.push(plan);
+    }
+    *holds.acquires_fail_after.lock() = None;
+    until("its stage begins", async || task(&lanes, made[0]).await.in_flight().is_some()).await;
+    let halted = async || lanes.ledger.load_plan(made[1]).await.unwrap().unwrap();
+    until("it waits for a person", async || halted().await.is_halted).await;
+    assert_eq!(task(&lanes, made[1]).await.in_flight(), None);
+    plans.stop().await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_that_owns_many_bytes_of_plans_starts_no_further_one() {
     let lanes = open().await;
     let plans = start_with(&lanes, |config| config.owned_bytes_max = 15_000);

@@ -531,6 +531,12 @@ impl PlanState {
         self.started_at.is_some() && self.tasks.iter().any(is_busy)
     }
 
+    /// Whether nobody has written the plan or a task of it since their rows were made; of a state that was read.
+    #[must_use]
+    pub fn is_as_made(&self) -> bool {
+        self.version == 1 && self.tasks.iter().all(|task| task.version == 1)
+    }
+
     /// Whether [`Command::RenewLocks`] finds a lock to renew, or one to look at.
     #[must_use]
     pub fn has_locks_to_renew(&self) -> bool {
