@@ -2,11 +2,11 @@
 
 use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause};
 
-use super::{Decided, Store, Way, audit};
+use super::{Decided, SETTLE, Store, Way, audit};
 use crate::records::{self, impossible};
 use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow, ResumedRow};
 use crate::sql::{Statement, statement};
-use crate::{Result, Settings};
+use crate::{Kind, Result, Settings};
 
 const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
@@ -125,6 +125,10 @@ impl Settings for Store {
             Box::pin(async move {
                 let resume = RESUME.on(transaction.kind()).bind(pool.as_str());
                 let resumed: Vec<ResumedRow> = transaction.all(resume).await?;
+                if resumed.is_empty() && transaction.kind() == Kind::Postgres {
+                    // A call before this one may have resumed it unheard. A commit without writes would wait for no standby.
+                    transaction.touch(SETTLE.on(Kind::Postgres)).await?;
+                }
                 // Of one that had ended by itself nothing changes.
                 for ResumedRow { pause, .. } in resumed.iter().filter(|resumed| resumed.is_in_force) {
                     audit::add(transaction, &[&by.changed(pause.text(), None::<String>)]).await?;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::{IdempotencyKey, LaneId};
+use domain::{IdempotencyKey, LaneId, PoolName};
 use ledger::{Acquisition, JobKey, KeptPlan, KeyScope, Lane, NewPlan, Opened, Options, PlanCreated};
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
 
-use crate::bench::{LONG_MS, eventually, owner};
+use crate::bench::{LONG_MS, by, eventually, owner};
 use crate::plan_steps::{new, plan, plan_id};
 use crate::sessions::spec;
 use crate::shop::{complete, instance_lane, job, of_lane, said, session, session_id, submit_placed};
@@ -43,6 +43,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     };
     let (lane, of_session) = (owned(instance_lane(&me)).await, owned(session("closed")).await);
     ledger.open_session(&session_id("closed"), &spec(), None, None).await.unwrap();
+    let pool = PoolName::parse("resumed").unwrap();
+    ledger.pause_pool(&pool, "repair", None, &by()).await.unwrap();
     ledger.commit_jobs(of_lane(&lane, [submit_placed(job(1))])).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
@@ -66,10 +68,15 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(reported.as_ref().is_err_and(ledger::Error::may_have_written), "{reported:?}");
     let closed = ledger.close_session(&of_session).await;
     assert!(closed.is_err(), "{closed:?}");
+    let resumed = ledger.resume_pool(&pool, &by()).await;
+    assert!(resumed.is_err(), "{resumed:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
     assert!(ledger.plan(plan_id(last)).await.unwrap().is_some());
+    assert_eq!(ledger.pool_pauses().await.unwrap(), []);
+    let resumed = ledger.resume_pool(&pool, &by()).await;
+    assert!(resumed.is_err(), "{resumed:?}");
     let (made, opened) =
         (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
     assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
@@ -98,6 +105,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert_eq!(open("keyed", true).await.unwrap(), kept);
     assert!(matches!(open("named", false).await, Ok(Opened::Made { .. })));
     assert_eq!(ledger.settled_job(job(1)).await.unwrap(), found);
+    ledger.resume_pool(&pool, &by()).await.unwrap();
     let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
     assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }
