@@ -9,7 +9,7 @@ use actix_web::dev::Payload;
 use bus::{Connected, Epoch, NewConnection, NodeState, Report, Version, Written};
 use domain::JobId;
 use domain::job::Attempt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use nodes::attached::{Known, Registering};
 use nodes::connection::Hello;
 use tempfile::TempDir;
@@ -167,7 +167,7 @@ async fn a_node_departs_also_after_a_panic_in_its_socket() {
         None
     });
     // Of a connection on which nothing comes, and that stays.
-    let silent = Payload::Stream { payload: Box::pin(stream::pending()) };
+    let silent = Payload::Stream { payload: stream::pending().boxed_local() };
     let (_, Opened { messages, pauses, .. }) = opened_with(&state, silent).await;
     socket.run(messages, pauses).await;
     let departed = async {
