@@ -53,6 +53,7 @@ const ENDS_BYTES_MAX: usize = 4 << 20;
 
 /// Up to this token a plan that nobody has written since it was made was not begun. A recovered ledger, which may have lost
 /// what was written, has raised the tokens past it. And a plan whose owners all die of a defect as they begin it comes to rest.
+/// An owner takes two tokens, one as it acquires the plan and one as it opens the lane, and one more for each acquire unheard.
 const UNBEGUN_TOKEN_MAX: i64 = 10;
 
 /// What a plan is opened with.
