@@ -469,9 +469,12 @@ impl Socket {
         let departing = self.node.node().map(|node| self.incarnation.jobs.departs(node));
         // What still waits for the node is refused now, not when the last call has ended.
         self.mailbox = None;
-        while let Some(event) = self.calls.next().await {
-            if let Some(event) = event {
-                self.apply(event);
+        loop {
+            match guarded("a call of a node's socket", self.calls.next()).await {
+                Some(Some(Some(event))) => self.apply(event),
+                // It says nothing, or ended by a panic; the others go on.
+                Some(Some(None)) | None => {}
+                Some(None) => break,
             }
         }
         let Some(departure) = self.node.departure() else { return };
