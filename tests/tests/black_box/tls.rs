@@ -371,7 +371,7 @@ async fn a_client_and_a_node_follow_their_files_when_all_certificates_are_replac
     let handler = |_job| async { Ok::<_, client::node::Failure>(Json::of(&1).unwrap()) };
     let node = tokio::spawn(async move { worker.run(handler, std::future::pending()).await });
     tokio::time::timeout(PATIENCE, connections.recv()).await.unwrap().unwrap();
-    // Everybody's certificates, and whom everybody trusts.
+    // The certificates of all three, and the authority that they trust.
     std::fs::copy(second.file(), first.file()).unwrap();
     second.issue_into(&server).unwrap();
     second.issue_into(&own).unwrap();
