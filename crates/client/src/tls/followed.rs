@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -38,15 +38,25 @@ impl<T> Followed<T> {
         Ok(Self { files, read: Box::new(move || read().ok()), last })
     }
 
+    /// What the files hold now, as far as it can be used.
     fn now(&self) -> Arc<T> {
         let look = look(&self.files);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.lock();
         if last.0 != look
             && let Some(read) = (self.read)()
         {
             *last = (look, read);
         }
         Arc::clone(&last.1)
+    }
+
+    /// What was read last, without a look at the files.
+    fn known(&self) -> Arc<T> {
+        Arc::clone(&self.lock().1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Look, Arc<T>)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,6 +81,7 @@ impl ResolvesClientCert for Followed<CertifiedKey> {
     }
 }
 
+/// The files are looked at once in a handshake, for the certificate. How signatures are verified does not depend on them.
 impl ServerCertVerifier for Followed<WebPkiServerVerifier> {
     fn verify_server_cert(
         &self,
@@ -89,7 +100,7 @@ impl ServerCertVerifier for Followed<WebPkiServerVerifier> {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.now().verify_tls12_signature(message, certificate, signature)
+        self.known().verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -98,11 +109,11 @@ impl ServerCertVerifier for Followed<WebPkiServerVerifier> {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.now().verify_tls13_signature(message, certificate, signature)
+        self.known().verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().supported_verify_schemes()
+        self.known().supported_verify_schemes()
     }
 }
 
