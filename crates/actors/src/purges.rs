@@ -93,8 +93,8 @@ mod tests {
         let mut step = Step::of_rows();
         for _ in 0..9 {
             step.note(Some(long));
+            assert_eq!(step.size(), 100, "that is not for their size");
         }
-        assert_eq!(step.size(), 100, "that is not for their size");
         for after in [SHORT / 2, fair, long] {
             for _ in 0..9 {
                 step.note(None);
