@@ -388,10 +388,10 @@ pub trait Bulks: Send + Sync {
     ) -> Result<Option<BulkRecord>>;
 
     /// Has its owner end it, with the entry of the audit in the same transaction. One that is over, or is to end already, stays
-    /// as it is; then there is no entry.
+    /// as it is; then there is no entry, and it is answered once a synchronous standby has that.
     ///
     /// # Errors
-    /// [`crate::Error`]; repeating is harmless.
+    /// [`crate::Error`], also as long as such a standby is away; repeating is harmless.
     async fn cancel_bulk(&self, id: BulkId, by: Option<&AuditEntry>) -> Result<()>;
 
     /// Forgets those that were over longer ago than `age_ms`, `limit` at most; answers how many.

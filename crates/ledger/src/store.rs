@@ -402,6 +402,15 @@ async fn settle(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Res
     Ok(())
 }
 
+/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it unheard, and a
+/// commit without writes waits for no standby.
+async fn settle_commit(transaction: &mut Transaction<'_>) -> sqlx::Result<()> {
+    if transaction.kind() == Kind::Postgres {
+        transaction.touch(SETTLE.on(Kind::Postgres)).await?;
+    }
+    Ok(())
+}
+
 /// Reads the ledger's identity and raises its position, on one connection: two could be of two servers.
 async fn looked(
     session: &mut Session<'_>,

@@ -4,7 +4,7 @@ use domain::job::{Outcome, State};
 use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 
 use super::jobs::removal;
-use super::{Decided, Store, Way, audit};
+use super::{Decided, Store, Way, audit, settle_commit};
 use crate::bulk::{
     BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade, BulkRecord, BulkRow,
     BulkScan, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
@@ -293,7 +293,9 @@ impl Bulks for Store {
         self.in_transaction(move |transaction| {
             Box::pin(async move {
                 let changed = transaction.touch(CANCEL.on(transaction.kind()).bind(BulkKey(id))).await?;
-                if changed > 0 {
+                if changed == 0 {
+                    settle_commit(transaction).await?;
+                } else {
                     audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
                 }
                 Ok(Decided::Commit(()))

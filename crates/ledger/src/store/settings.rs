@@ -2,11 +2,11 @@
 
 use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause};
 
-use super::{Decided, SETTLE, Store, Way, audit};
+use super::{Decided, Store, Way, audit, settle_commit};
 use crate::records::{self, impossible};
 use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow, ResumedRow};
 use crate::sql::{Statement, statement};
-use crate::{Kind, Result, Settings};
+use crate::{Result, Settings};
 
 const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
@@ -125,9 +125,8 @@ impl Settings for Store {
             Box::pin(async move {
                 let resume = RESUME.on(transaction.kind()).bind(pool.as_str());
                 let resumed: Vec<ResumedRow> = transaction.all(resume).await?;
-                if resumed.is_empty() && transaction.kind() == Kind::Postgres {
-                    // A call before this one may have resumed it unheard. A commit without writes would wait for no standby.
-                    transaction.touch(SETTLE.on(Kind::Postgres)).await?;
+                if resumed.is_empty() {
+                    settle_commit(transaction).await?;
                 }
                 // Of one that had ended by itself nothing changes.
                 for ResumedRow { pause, .. } in resumed.iter().filter(|resumed| resumed.is_in_force) {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::{IdempotencyKey, LaneId, PoolName};
-use ledger::{Acquisition, JobKey, KeptPlan, KeyScope, Lane, NewPlan, Opened, Options, PlanCreated};
+use domain::{BulkId, IdempotencyKey, LaneId, PoolName};
+use ledger::{
+    Acquisition, BulkAction, BulkMade, BulkStatus, JobFilter, JobKey, KeptPlan, KeyScope, Lane, NewBulk,
+    NewPlan, Opened, Options, PlanCreated,
+};
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
 
@@ -45,6 +48,19 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     ledger.open_session(&session_id("closed"), &spec(), None, None).await.unwrap();
     let pool = PoolName::parse("resumed").unwrap();
     ledger.pause_pool(&pool, "repair", None, &by()).await.unwrap();
+    let bulk = NewBulk {
+        id: BulkId::from_u128(1),
+        principal: "me".to_owned(),
+        action: BulkAction::Delete,
+        filter: JobFilter::default(),
+        before: ledger.bulk_now().await.unwrap(),
+        rate: 7,
+        matched: 0,
+        owner: me.clone(),
+        key_hash: None,
+        body_hash: "h".to_owned(),
+    };
+    assert!(matches!(ledger.create_bulk(&bulk, None).await, Ok(BulkMade::Made(_))));
     ledger.commit_jobs(of_lane(&lane, [submit_placed(job(1))])).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
@@ -70,6 +86,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(closed.is_err(), "{closed:?}");
     let resumed = ledger.resume_pool(&pool, &by()).await;
     assert!(resumed.is_err(), "{resumed:?}");
+    let cancelled = ledger.cancel_bulk(bulk.id, None).await;
+    assert!(cancelled.is_err(), "{cancelled:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -77,6 +95,9 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert_eq!(ledger.pool_pauses().await.unwrap(), []);
     let resumed = ledger.resume_pool(&pool, &by()).await;
     assert!(resumed.is_err(), "{resumed:?}");
+    assert_eq!(ledger.bulk(bulk.id).await.unwrap().unwrap().status, BulkStatus::Cancelling);
+    let cancelled = ledger.cancel_bulk(bulk.id, None).await;
+    assert!(cancelled.is_err(), "{cancelled:?}");
     let (made, opened) =
         (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
     assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
@@ -106,6 +127,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(matches!(open("named", false).await, Ok(Opened::Made { .. })));
     assert_eq!(ledger.settled_job(job(1)).await.unwrap(), found);
     ledger.resume_pool(&pool, &by()).await.unwrap();
+    ledger.cancel_bulk(bulk.id, None).await.unwrap();
     let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
     assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }
