@@ -9,8 +9,8 @@ use ::ids::unique::{Version, uuids as new_uuids};
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT, SEGMENT_TAGS_MAX, SEQUENCES_MAX};
-use domain::{AuditEntry, SegmentTag, SequenceName, Timestamp};
-use ledger::{Put, SegmentChange, SegmentRecord, SequenceChange};
+use domain::{SegmentTag, SequenceName, Timestamp};
+use ledger::{Put, SegmentChange, SequenceChange};
 use wire::Code;
 use wire::ids as shape;
 
@@ -140,30 +140,18 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
-    let known = state.read(state.ledger.segment(&tag)).await?;
-    let is_as_asked = |known: &SegmentRecord| {
-        start.is_none_or(|start| start == known.start)
-            && step.is_none_or(|step| step == known.step)
-            && description.as_ref().is_none_or(|description| *description == known.description)
-    };
-    let record = match known {
-        // It is as it is to become: nothing is changed, nor noted.
-        Some(known) if is_as_asked(&known) => known,
-        known => {
-            let known = known.map(|known| [known.start, known.step]);
-            if let Some(start) = start
-                && known.is_none_or(|[known, _]| known != start)
-            {
-                let step = step.or(known.map(|[_, step]| step)).unwrap_or(SEGMENT_STEP_DEFAULT);
-                leaves_some(start, step, "step")?;
-            }
-            let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
-            let by = noted(&by, known, [("start", start), ("step", step)]);
-            let change = SegmentChange { start, step, description };
-            let outcome = state.write(state.ledger.put_segment(&tag, &change, &by)).await?;
-            put(outcome, (SEGMENT_TAGS_MAX, "tags of segments"), |record| record.next)?
+    if let Some(start) = start {
+        let known = state.read(state.ledger.segment(&tag)).await?;
+        // Where it is to stay, fewer ids may be left by now.
+        if known.as_ref().is_none_or(|known| known.start != start) {
+            let step = step.or(known.map(|known| known.step)).unwrap_or(SEGMENT_STEP_DEFAULT);
+            leaves_some(start, step, "step")?;
         }
-    };
+    }
+    let by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
+    let change = SegmentChange { start, step, description };
+    let outcome = state.write(state.ledger.put_segment(&tag, &change, &by)).await?;
+    let record = put(outcome, (SEGMENT_TAGS_MAX, "tags of segments"), |record| record.next)?;
     // Also where an earlier request moved the start on whose answer was lost, and others have taken ranges since.
     if let Some(start) = start {
         state.generators.segments.forget_below(&tag, start);
@@ -207,23 +195,14 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SequenceRequest { start, increment } = asked;
-    let known = state.read(state.ledger.sequence(&name)).await?;
-    // It is as it is to become: nothing is changed, nor noted.
-    if let Some(known) = &known
-        && start.is_none_or(|start| start == known.start)
-        && increment.is_none_or(|increment| increment == known.increment)
-    {
-        return Ok(HttpResponse::Ok().json(to_wire::sequence(known)));
-    }
-    let known = known.map(|known| [known.start, known.increment]);
-    if let Some(start) = start
-        && known.is_none_or(|[known, _]| known != start)
-    {
-        let increment = increment.or(known.map(|[_, increment]| increment)).unwrap_or(1);
-        leaves_some(start, increment, "increment")?;
+    if let Some(start) = start {
+        let known = state.read(state.ledger.sequence(&name)).await?;
+        if known.as_ref().is_none_or(|known| known.start != start) {
+            let increment = increment.or(known.map(|known| known.increment)).unwrap_or(1);
+            leaves_some(start, increment, "increment")?;
+        }
     }
     let by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
-    let by = noted(&by, known, [("start", start), ("increment", increment)]);
     let change = SequenceChange { start, increment };
     let outcome = state.write(state.ledger.put_sequence(&name, &change, &by)).await?;
     let record = put(outcome, (SEQUENCES_MAX, "sequences"), |record| record.next)?;
@@ -335,22 +314,6 @@ fn put<Record>(
             format!("there are {max} {what} already, and there may be no more"),
         )),
     }
-}
-
-/// The entry with the fields that are asked for: as they were, if that is known, and as they become.
-fn noted(entry: &AuditEntry, known: Option<[u64; 2]>, asked: [(&str, Option<u64>); 2]) -> AuditEntry {
-    let [one, other] = asked;
-    let was = |[first, second]: [u64; 2]| {
-        named([(one.0, one.1.and(Some(first))), (other.0, other.1.and(Some(second)))])
-    };
-    entry.changed(known.and_then(was), named(asked))
-}
-
-/// What was set, for the audit: names and numbers, those alone that were given.
-fn named<const N: usize>(fields: [(&str, Option<u64>); N]) -> Option<String> {
-    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    let text = given.collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then_some(text)
 }
 
 /// Refuses a start after which not even the first ids could be taken.

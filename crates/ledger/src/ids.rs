@@ -212,7 +212,8 @@ pub trait Ids: Send + Sync {
     /// [`Error`]; after [`Error::Unknown`] a range may have been taken that is then never used.
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken>;
 
-    /// Makes a tag, or changes what is named of it.
+    /// Makes a tag, or changes what is named of it. The audit entry gets what is named, as it was and as it becomes. Where all of
+    /// it is so already, nothing is changed, nor noted.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
@@ -241,7 +242,7 @@ pub trait Ids: Send + Sync {
     /// [`Error`]; after [`Error::Unknown`] numbers may have been granted that no caller gets.
     async fn grant_sequence(&self, sequence: &SequenceName, count: u64) -> Result<SequenceGrant>;
 
-    /// Makes a sequence, or changes what is named of it.
+    /// Makes a sequence, or changes what is named of it, as [`Self::put_segment`] does.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
@@ -306,15 +307,39 @@ fn may_start(wanted: Option<u64>, start: u64, next: u64) -> bool {
     wanted.is_none_or(|wanted| wanted == start || (wanted > start && wanted >= next))
 }
 
-/// Others changed the same again and again: it may be asked again.
-pub(crate) fn changed_too_quickly() -> Error {
-    Error::aborted(std::io::Error::other("it changed too quickly"))
+/// The entry with the fields that are asked for: as they were, if there was something, and as they become.
+fn noted(by: &AuditEntry, before: Option<[u64; 2]>, asked: [(&str, Option<u64>); 2]) -> AuditEntry {
+    let [one, other] = asked;
+    let was = |[first, second]: [u64; 2]| {
+        named([(one.0, one.1.and(Some(first))), (other.0, other.1.and(Some(second)))])
+    };
+    by.changed(before.and_then(was), named(asked))
+}
+
+/// What was set, for the audit: names and numbers, those alone that were given.
+fn named<const N: usize>(fields: [(&str, Option<u64>); N]) -> Option<String> {
+    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    let text = given.collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
 }
 
 impl SegmentChange {
+    /// Whether the tag is as it is to become.
+    pub(crate) fn is_done_in(&self, record: &SegmentRecord) -> bool {
+        self.start.is_none_or(|start| start == record.start)
+            && self.step.is_none_or(|step| step == record.step)
+            && self.description.as_ref().is_none_or(|description| *description == record.description)
+    }
+
     /// Whether the tag takes it.
     pub(crate) fn is_admitted_by(&self, record: &SegmentRecord) -> bool {
         may_start(self.start, record.start, record.next)
+    }
+
+    /// The entry with what is changed of a tag, or set of a new one.
+    pub(crate) fn noted(&self, by: &AuditEntry, before: Option<&SegmentRecord>) -> AuditEntry {
+        let before = before.map(|record| [record.start, record.step]);
+        noted(by, before, [("start", self.start), ("step", self.step)])
     }
 
     /// Start, step and description of a tag that is made with this.
@@ -326,9 +351,21 @@ impl SegmentChange {
 }
 
 impl SequenceChange {
+    /// Whether the sequence is as it is to become.
+    pub(crate) fn is_done_in(&self, record: &SequenceRecord) -> bool {
+        self.start.is_none_or(|start| start == record.start)
+            && self.increment.is_none_or(|increment| increment == record.increment)
+    }
+
     /// Whether the sequence takes it.
     pub(crate) fn is_admitted_by(&self, record: &SequenceRecord) -> bool {
         may_start(self.start, record.start, record.next)
+    }
+
+    /// The entry with what is changed of a sequence, or set of a new one.
+    pub(crate) fn noted(&self, by: &AuditEntry, before: Option<&SequenceRecord>) -> AuditEntry {
+        let before = before.map(|record| [record.start, record.increment]);
+        noted(by, before, [("start", self.start), ("increment", self.increment)])
     }
 
     /// Start and increment of a sequence that is made with this.

@@ -9,7 +9,7 @@ use super::fence::is_current;
 use super::{Decided, Pools, Store, Way, audit};
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
-    SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
+    SequenceRecord, WorkerClaim, WorkerRecord,
 };
 use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
 use crate::sql::{Ask, FromEither, Statement, Transaction, statement};
@@ -24,16 +24,15 @@ const WORKER_LOWER: Statement = statement!("id_worker_lower");
 const SEGMENT_TAKE: Statement = statement!("id_segment_take");
 const SEGMENT_SHOW: Statement = statement!(both "id_segment_show");
 const SEGMENT_LIST: Statement = statement!(both "id_segment_list");
+const SEGMENT_LOCK: Statement = statement!("id_segment_lock");
 const SEGMENT_CHANGE: Statement = statement!("id_segment_change");
 const SEGMENT_CREATE: Statement = statement!("id_segment_create");
 const SEQUENCE_GRANT: Statement = statement!("id_sequence_grant");
 const SEQUENCE_KNOWN: Statement = statement!("id_sequence_known");
 const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
+const SEQUENCE_LOCK: Statement = statement!("id_sequence_lock");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
 const SEQUENCE_CREATE: Statement = statement!("id_sequence_create");
-
-/// Each round that comes to nothing is one in which somebody else changed the row.
-const CHANGE_ROUNDS_MAX: usize = 8;
 
 impl Store {
     /// Begins an ask of a statement that is fenced by a worker number's lease.
@@ -64,21 +63,6 @@ impl Store {
             None if !self.is_as_far(way).await? => Err(Error::WentBack),
             marked => Ok(marked),
         }
-    }
-
-    /// Sends one statement that changes at most one row; an entry is written with it if it did.
-    async fn changed<T: FromEither + Send + 'static>(&self, ask: Ask, by: &AuditEntry) -> Result<Option<T>> {
-        let by = by.clone();
-        self.in_transaction(move |transaction| {
-            Box::pin(async move {
-                let Some(row) = transaction.all(ask).await?.into_iter().next() else {
-                    return Ok(Decided::Rollback(None));
-                };
-                audit::add(transaction, &[&by]).await?;
-                Ok(Decided::Commit(Some(row)))
-            })
-        })
-        .await
     }
 
     async fn segment_row(&self, way: Way, ask: Ask) -> Result<Option<SegmentRecord>> {
@@ -135,45 +119,17 @@ impl Ids for Store {
         }
     }
 
-    /// Changes, else looks why not, else makes. Nothing is held between the steps; a race is won in one statement.
     async fn put_segment(
         &self,
         tag: &SegmentTag,
         change: &SegmentChange,
         by: &AuditEntry,
     ) -> Result<Put<SegmentRecord>> {
-        for _ in 0..CHANGE_ROUNDS_MAX {
-            let ask = self
-                .ask(&SEGMENT_CHANGE)
-                .bind(tag.as_str())
-                .bind(change.start.map(|start| start as i64))
-                .bind(change.step.map(|step| step as i64))
-                .bind(change.description.as_deref());
-            if let Some(row) = self.changed::<SegmentRow>(ask, by).await? {
-                return Ok(Put::Done(row.try_into()?));
-            }
-            match self.segment(tag).await? {
-                Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
-                // Made, or moved on, between the two looks.
-                Some(_) => continue,
-                None => {}
-            }
-            let (start, step, description) = change.made();
-            let ask = self
-                .ask(&SEGMENT_CREATE)
-                .bind(tag.as_str())
-                .bind(start)
-                .bind(step)
-                .bind(description)
-                .bind(SEGMENT_TAGS_MAX as i64);
-            if let Some(row) = self.changed::<SegmentRow>(ask, by).await? {
-                return Ok(Put::Done(row.try_into()?));
-            }
-            if self.segment(tag).await?.is_none() {
-                return Ok(Put::Full);
-            }
-        }
-        Err(changed_too_quickly())
+        let (tag, change, by) = (tag.clone(), change.clone(), by.clone());
+        self.in_transaction(move |transaction| {
+            Box::pin(async move { put_segment(transaction, &tag, &change, &by).await })
+        })
+        .await
     }
 
     async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
@@ -190,48 +146,119 @@ impl Ids for Store {
         self.sequences.commit(Grant { sequence: sequence.clone(), count }, self.call_timeout).await
     }
 
-    /// As [`Self::put_segment`].
     async fn put_sequence(
         &self,
         sequence: &SequenceName,
         change: &SequenceChange,
         by: &AuditEntry,
     ) -> Result<Put<SequenceRecord>> {
-        for _ in 0..CHANGE_ROUNDS_MAX {
-            let ask = self
-                .ask(&SEQUENCE_CHANGE)
-                .bind(sequence.as_str())
-                .bind(change.start.map(|start| start as i64))
-                .bind(change.increment.map(|increment| increment as i64));
-            if let Some(row) = self.changed::<SequenceRow>(ask, by).await? {
-                return Ok(Put::Done(row.try_into()?));
-            }
-            match self.sequence(sequence).await? {
-                Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
-                // Made, or moved on, between the two looks.
-                Some(_) => continue,
-                None => {}
-            }
-            let (start, increment) = change.made();
-            let ask = self
-                .ask(&SEQUENCE_CREATE)
-                .bind(sequence.as_str())
-                .bind(start)
-                .bind(increment)
-                .bind(SEQUENCES_MAX as i64);
-            if let Some(row) = self.changed::<SequenceRow>(ask, by).await? {
-                return Ok(Put::Done(row.try_into()?));
-            }
-            if self.sequence(sequence).await?.is_none() {
-                return Ok(Put::Full);
-            }
-        }
-        Err(changed_too_quickly())
+        let (sequence, change, by) = (sequence.clone(), *change, by.clone());
+        self.in_transaction(move |transaction| {
+            Box::pin(async move { put_sequence(transaction, &sequence, change, &by).await })
+        })
+        .await
     }
 
     async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>> {
         self.sequence_row(Way::Reads, self.ask(&SEQUENCE_SHOW).bind(sequence.as_str())).await
     }
+}
+
+/// The row that a statement answers, if it answers one.
+async fn found<Row, Record>(transaction: &mut Transaction<'_>, ask: Ask) -> sqlx::Result<Option<Record>>
+where
+    Row: FromEither,
+    Record: TryFrom<Row, Error = Error>,
+{
+    let row = transaction.all::<Row>(ask).await?.into_iter().next();
+    row.map(Record::try_from).transpose().map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// Changes a tag or makes it, and notes that, between BEGIN and COMMIT. Its row is locked while it is looked at: another instance
+/// may change it at the same time. On PostgreSQL the lock is a write, so that what is found done is answered when a synchronous
+/// standby has it.
+async fn put_segment(
+    transaction: &mut Transaction<'_>,
+    tag: &SegmentTag,
+    change: &SegmentChange,
+    by: &AuditEntry,
+) -> sqlx::Result<Decided<Put<SegmentRecord>>> {
+    let kind = transaction.kind();
+    let lock = || SEGMENT_LOCK.on(kind).bind(tag.as_str());
+    let mut known: Option<SegmentRecord> = found::<SegmentRow, _>(transaction, lock()).await?;
+    if known.is_none() {
+        let (start, step, description) = change.made();
+        let create = SEGMENT_CREATE
+            .on(kind)
+            .bind(tag.as_str())
+            .bind(start)
+            .bind(step)
+            .bind(description)
+            .bind(SEGMENT_TAGS_MAX as i64);
+        if let Some(made) = found::<SegmentRow, SegmentRecord>(transaction, create).await? {
+            audit::add(transaction, &[&change.noted(by, None)]).await?;
+            return Ok(Decided::Commit(Put::Done(made)));
+        }
+        // Made between the two statements, or there are too many.
+        known = found::<SegmentRow, _>(transaction, lock()).await?;
+    }
+    let Some(known) = known else { return Ok(Decided::Rollback(Put::Full)) };
+    if change.is_done_in(&known) {
+        return Ok(Decided::Commit(Put::Done(known)));
+    }
+    if !change.is_admitted_by(&known) {
+        return Ok(Decided::Rollback(Put::StartTaken(known)));
+    }
+    let ask = SEGMENT_CHANGE
+        .on(kind)
+        .bind(tag.as_str())
+        .bind(change.start.map(|start| start as i64))
+        .bind(change.step.map(|step| step as i64))
+        .bind(change.description.as_deref());
+    let changed = found::<SegmentRow, SegmentRecord>(transaction, ask).await?;
+    audit::add(transaction, &[&change.noted(by, Some(&known))]).await?;
+    Ok(Decided::Commit(Put::Done(changed.ok_or(sqlx::Error::RowNotFound)?)))
+}
+
+/// The same of a sequence.
+async fn put_sequence(
+    transaction: &mut Transaction<'_>,
+    sequence: &SequenceName,
+    change: SequenceChange,
+    by: &AuditEntry,
+) -> sqlx::Result<Decided<Put<SequenceRecord>>> {
+    let kind = transaction.kind();
+    let lock = || SEQUENCE_LOCK.on(kind).bind(sequence.as_str());
+    let mut known: Option<SequenceRecord> = found::<SequenceRow, _>(transaction, lock()).await?;
+    if known.is_none() {
+        let (start, increment) = change.made();
+        let create = SEQUENCE_CREATE
+            .on(kind)
+            .bind(sequence.as_str())
+            .bind(start)
+            .bind(increment)
+            .bind(SEQUENCES_MAX as i64);
+        if let Some(made) = found::<SequenceRow, SequenceRecord>(transaction, create).await? {
+            audit::add(transaction, &[&change.noted(by, None)]).await?;
+            return Ok(Decided::Commit(Put::Done(made)));
+        }
+        known = found::<SequenceRow, _>(transaction, lock()).await?;
+    }
+    let Some(known) = known else { return Ok(Decided::Rollback(Put::Full)) };
+    if change.is_done_in(&known) {
+        return Ok(Decided::Commit(Put::Done(known)));
+    }
+    if !change.is_admitted_by(&known) {
+        return Ok(Decided::Rollback(Put::StartTaken(known)));
+    }
+    let ask = SEQUENCE_CHANGE
+        .on(kind)
+        .bind(sequence.as_str())
+        .bind(change.start.map(|start| start as i64))
+        .bind(change.increment.map(|increment| increment as i64));
+    let changed = found::<SequenceRow, SequenceRecord>(transaction, ask).await?;
+    audit::add(transaction, &[&change.noted(by, Some(&known))]).await?;
+    Ok(Decided::Commit(Put::Done(changed.ok_or(sqlx::Error::RowNotFound)?)))
 }
 
 #[async_trait::async_trait]

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use domain::limits::{ID_NUMBER_MAX, SEGMENT_TAGS_MAX, SEQUENCE_GRANT_MAX, SEQUENCES_MAX};
 use domain::{InstanceId, Resource, SegmentTag, SequenceName, WorkerNumber};
 use ledger::{
-    Acquisition, Marked, Put, RangeTaken, SegmentChange, SequenceChange, SequenceGrant, WorkerClaim,
-    WorkerHolder,
+    Acquisition, AuditFilter, Marked, Put, RangeTaken, SegmentChange, SequenceChange, SequenceGrant,
+    WorkerClaim, WorkerHolder,
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
@@ -207,6 +207,38 @@ pub async fn tags_are_listed_by_name_and_cursor(b: Bench) {
     assert_eq!(listed(None, 2).await, ["a", "b"]);
     assert_eq!(listed(Some("b"), 2).await, ["c"]);
     assert_eq!(b.ledger.segment(&tag("d")).await.unwrap(), None);
+}
+
+/// What the audit has of changes: before and after, the newest first.
+async fn noted(b: &Bench) -> Vec<[Option<String>; 2]> {
+    let entries = b.ledger.audits(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
+    entries.into_iter().map(|entry| [entry.before, entry.after]).collect()
+}
+
+pub async fn a_change_is_noted_with_how_it_was_and_what_is_so_already_is_not(b: Bench) {
+    let step = |step| SegmentChange { start: Some(5), step: Some(step), ..SegmentChange::default() };
+    let described = SegmentChange { description: Some("orders".to_owned()), ..SegmentChange::default() };
+    let changes = [step(10), step(10), SegmentChange::default(), described.clone(), described, step(20)];
+    for change in changes {
+        let put = b.ledger.put_segment(&tag("t"), &change, &by()).await.unwrap();
+        assert!(matches!(put, Put::Done(_)), "{change:?}: {put:?}");
+    }
+    let text = |text: &str| Some(text.to_owned());
+    let expected = [
+        [text("start=5 step=10"), text("start=5 step=20")],
+        // The description alone.
+        [None, None],
+        [None, text("start=5 step=10")],
+    ];
+    assert_eq!(noted(&b).await, expected);
+    for increment in [Some(3), Some(3), None, Some(4)] {
+        let change = SequenceChange { start: Some(5), increment };
+        let put = b.ledger.put_sequence(&sequence("s"), &change, &by()).await.unwrap();
+        assert!(matches!(put, Put::Done(_)), "{change:?}: {put:?}");
+    }
+    let expected =
+        [[text("start=5 increment=3"), text("start=5 increment=4")], [None, text("start=5 increment=3")]];
+    assert_eq!(noted(&b).await[..2], expected);
 }
 
 /// So many more rows of a table, each like the one that is called `first`.

@@ -4,10 +4,10 @@
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
 use domain::nonce::Change;
-use domain::{InstanceId, Resource, SequenceName, SignerId, Token, WorkerNumber};
+use domain::{InstanceId, Resource, SegmentTag, SequenceName, SignerId, Token, WorkerNumber};
 use ledger::{
-    Acquisition, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked, Options,
-    Renewal, Renewed, SequenceChange, Verdict, WorkerClaim,
+    Acquisition, AuditFilter, Batch, BulkAction, BulkStep, Fate, JobFilter, JobsVerdict, Lane, Link, Marked,
+    Options, Put, Renewal, Renewed, SegmentChange, SequenceChange, Verdict, WorkerClaim,
 };
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -665,4 +665,38 @@ async fn a_job_that_is_dead_no_more_once_it_is_locked_is_not_deleted() {
     let noted = deleting.await.unwrap().unwrap().unwrap();
     assert_eq!((noted.done, noted.skipped), (2, 1));
     assert!(b.found(job(1)).await.finished.is_some_and(|finished| finished.retried_as.is_some()));
+}
+
+/// A segment and a sequence are put while a change of another instance is under way: what counts is what that leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_put_is_compared_with_the_row_as_another_change_leaves_it() {
+    let b = Bench::postgres().await;
+    let (tag, name) = (SegmentTag::parse("t").unwrap(), SequenceName::parse("s").unwrap());
+    let start = SegmentChange { start: Some(500), ..SegmentChange::default() };
+    b.ledger.put_segment(&tag, &start, &by()).await.unwrap();
+    b.ledger.put_sequence(&name, &SequenceChange::default(), &by()).await.unwrap();
+    let mut other = session(&b).await;
+    for statement in
+        ["BEGIN", "UPDATE id_segment SET start = 9000, next = 9000", "UPDATE id_sequence SET increment = 15"]
+    {
+        sqlx::query(statement).execute(&mut other).await.unwrap();
+    }
+    let ledger = b.ledger.clone();
+    let as_it_was = tokio::spawn(async move { ledger.put_segment(&tag, &start, &by()).await });
+    let ledger = b.ledger.clone();
+    let changed = tokio::spawn(async move {
+        let change = SequenceChange { start: None, increment: Some(20) };
+        ledger.put_sequence(&name, &change, &by()).await
+    });
+    until_waiting(&b, 2).await;
+    sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+    let as_it_was = as_it_was.await.unwrap().unwrap();
+    assert!(matches!(&as_it_was, Put::StartTaken(record) if record.next == 9_000), "{as_it_was:?}");
+    let changed = changed.await.unwrap().unwrap();
+    assert!(matches!(&changed, Put::Done(record) if record.increment == 20), "{changed:?}");
+    let noted = b.ledger.audits(&AuditFilter { limit: 1, ..AuditFilter::default() }).await.unwrap().remove(0);
+    assert_eq!(
+        (noted.before.as_deref(), noted.after.as_deref()),
+        (Some("increment=15"), Some("increment=20"))
+    );
 }

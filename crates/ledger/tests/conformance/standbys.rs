@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::{BulkId, IdempotencyKey, LaneId, PoolName};
+use domain::{BulkId, IdempotencyKey, LaneId, PoolName, SegmentTag, SequenceName};
 use ledger::{
     Acquisition, BulkAction, BulkMade, BulkStatus, JobFilter, JobKey, KeptPlan, KeyScope, Lane, NewBulk,
-    NewPlan, Opened, Options, PlanCreated,
+    NewPlan, Opened, Options, PlanCreated, Put, SegmentChange, SequenceChange,
 };
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
@@ -72,6 +72,16 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         let key = is_keyed.then(|| key(name));
         ledger.open_session(&session_id(name), &spec(), key.as_ref(), None).await
     };
+    let (tag, sequence) = (SegmentTag::parse("t").unwrap(), SequenceName::parse("s").unwrap());
+    let (of_tag, of_sequence) = (SegmentChange::default(), SequenceChange::default());
+    let put = async || {
+        let by = by();
+        let (segment, sequence) = tokio::join!(
+            ledger.put_segment(&tag, &of_tag, &by),
+            ledger.put_sequence(&sequence, &of_sequence, &by)
+        );
+        [segment.map(|put| matches!(put, Put::Done(_))), sequence.map(|put| matches!(put, Put::Done(_)))]
+    };
     // The server reads its settings when it comes to it.
     let (mut last, patience) = (1, Instant::now() + PATIENCE);
     while make(last, last).await.is_ok() {
@@ -88,6 +98,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(resumed.is_err(), "{resumed:?}");
     let cancelled = ledger.cancel_bulk(bulk.id, None).await;
     assert!(cancelled.is_err(), "{cancelled:?}");
+    let made = put().await;
+    assert!(made.iter().all(Result::is_err), "{made:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -98,6 +110,11 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert_eq!(ledger.bulk(bulk.id).await.unwrap().unwrap().status, BulkStatus::Cancelling);
     let cancelled = ledger.cancel_bulk(bulk.id, None).await;
     assert!(cancelled.is_err(), "{cancelled:?}");
+    assert!(
+        ledger.segment(&tag).await.unwrap().is_some() && ledger.sequence(&sequence).await.unwrap().is_some()
+    );
+    let found = put().await;
+    assert!(found.iter().all(Result::is_err), "{found:?}");
     let (made, opened) =
         (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
     assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
@@ -128,6 +145,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert_eq!(ledger.settled_job(job(1)).await.unwrap(), found);
     ledger.resume_pool(&pool, &by()).await.unwrap();
     ledger.cancel_bulk(bulk.id, None).await.unwrap();
+    assert!(put().await.into_iter().all(Result::unwrap));
     let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
     assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }
