@@ -313,16 +313,23 @@ async fn a_job_that_cannot_be_read_has_failed_and_does_not_count_as_left_out() {
 
 /// Has the instances take over an operation whose owner died with these jobs at hand. The operation, when it is over.
 async fn taken_over(rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
-    taken_over_as("RUNNING", rig, action, filter, page).await
+    taken_over_as(("RUNNING", "now()"), rig, action, filter, page).await
 }
 
-async fn taken_over_as(status: &str, rig: &Rig, action: &str, filter: Value, page: &[&String]) -> Value {
+/// The same of one with this status, made at this time.
+async fn taken_over_as(
+    (status, created_at): (&str, &str),
+    rig: &Rig,
+    action: &str,
+    filter: Value,
+    page: &[&String],
+) -> Value {
     let id = format!("018f0000-0000-7000-8000-{:012x}", rand::random::<u32>());
     let page = json!(page);
     let made = format!(
         "insert into bulk (id, principal, action, filter, before, rate, status, matched, done, skipped, failed, created_at,
                            owner, token, body_hash, page)
-         values ('{id}', '', '{action}', '{filter}', now(), 100, '{status}', 1, 0, 0, 0, now(), 'dead', 1, 'h', '{page}')"
+         values ('{id}', '', '{action}', '{filter}', now(), 100, '{status}', 1, 0, 0, 0, {created_at}, 'dead', 1, 'h', '{page}')"
     );
     let database = rig.database.as_ref().unwrap();
     tokio::task::block_in_place(|| database.query(&made)).unwrap();
@@ -359,9 +366,23 @@ async fn the_jobs_that_a_dead_owner_worked_on_are_counted_before_a_cancelled_ope
         ids.push(rig.submit(0, later("k")).await);
     }
     let filter = json!({"kind": "k", "without_stages": true});
-    let bulk = taken_over_as("CANCELLING", &rig, "cancel", filter, &[&ids[0], &ids[1]]).await;
+    let bulk = taken_over_as(("CANCELLING", "now()"), &rig, "cancel", filter, &[&ids[0], &ids[1]]).await;
     assert_eq!(counts(&bulk), ("CANCELLED", 2, 0, 0), "{bulk}");
     assert_eq!(rig.job(0, &ids[2]).await["state"], "CREATED", "no page follows");
+    rig.no_defect().await;
+}
+
+/// The jobs of a page were not finished when the operation came to them, whatever the database's clock says of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_counted_as_cancelled_although_the_databases_clock_was_set_back() {
+    let rig = Rig::together(1).await;
+    let (before, now) = (rig.submit(0, later("k")).await, rig.submit(0, later("k")).await);
+    // By the owner that died.
+    rig.post(0, &format!("/v1/jobs/{before}/cancel"), None, 200).await;
+    let filter = json!({"kind": "k", "without_stages": true});
+    let made = ("RUNNING", "now() + interval '1 hour'");
+    let bulk = taken_over_as(made, &rig, "cancel", filter, &[&before, &now]).await;
+    assert_eq!(counts(&bulk), ("DONE", 2, 0, 0), "{bulk}");
     rig.no_defect().await;
 }
 
