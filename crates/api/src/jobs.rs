@@ -199,15 +199,18 @@ pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared)
     extract::no_fields(&request, payload, state.body_limits()).await?;
     let jobs = &state.incarnation().jobs;
     let mut record = state.look_up(jobs.get(id)).await?;
-    if record.is_dead() {
+    let is_dismissed =
+        |record: &JobRecord| record.finished.as_ref().is_some_and(|finished| finished.dismissed_at.is_some());
+    // Also where it is dismissed: what a request without an answer may have done is answered when it is settled.
+    if record.is_dead() || is_dismissed(&record) {
         let by = audit::operators_entry(&request, "dismiss_job", format!("job:{id}"));
         state.write(state.ledger.dismiss_jobs(&[id], by.as_ref())).await?;
         record = state.call(jobs.get(id)).await?;
     }
-    let Some(finished) = &record.finished else {
+    if record.finished.is_none() {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
-    };
-    if finished.dismissed_at.is_none() {
+    }
+    if !is_dismissed(&record) {
         let detail = "only a job that failed or timed out, and that no other job has retried, is dismissed";
         return Err(Refusal::new(Code::Conflict, detail));
     }

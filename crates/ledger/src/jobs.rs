@@ -575,7 +575,8 @@ pub trait Jobs: Send + Sync {
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
     /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them. If there are any, the
-    /// audit's entry is in the same commit.
+    /// audit's entry is in the same commit. If there are none, an earlier call may have dismissed them: it is answered as
+    /// [`Self::settled_job`] is.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

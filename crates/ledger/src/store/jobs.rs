@@ -11,7 +11,7 @@ use domain::{
 };
 
 use super::fence::keep_keys;
-use super::{Decided, Store, Way, audit, settle};
+use super::{Decided, Store, Way, audit, settle, settle_commit};
 use crate::keys::Keeping;
 use crate::{Error, Kind, Result, batch_limits};
 pub(super) use write::{SUBMIT, between};
@@ -313,7 +313,10 @@ impl Jobs for Store {
         self.in_transaction(move |transaction| {
             Box::pin(async move {
                 let dismissed = removal::dismiss(transaction, &jobs).await?;
-                if !dismissed.is_empty() {
+                if dismissed.is_empty() {
+                    // A call before this one may have dismissed them without an answer.
+                    settle_commit(transaction).await?;
+                } else {
                     audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
                 }
                 Ok(Decided::Commit(dismissed))

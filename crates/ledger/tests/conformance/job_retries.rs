@@ -16,7 +16,7 @@ fn retry(n: u64, of: JobId, once: bool) -> Change {
 }
 
 /// The job ends without a result.
-fn fail(id: JobId) -> Change {
+pub fn fail(id: JobId) -> Change {
     Change::End {
         job: id,
         outcome: Outcome::Failed,

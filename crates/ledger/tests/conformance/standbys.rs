@@ -12,6 +12,7 @@ use testkit::PATIENCE;
 use testkit::servers::Postgres;
 
 use crate::bench::{LONG_MS, by, eventually, owner};
+use crate::job_retries::fail;
 use crate::plan_steps::{new, plan, plan_id};
 use crate::sessions::spec;
 use crate::shop::{complete, instance_lane, job, of_lane, said, session, session_id, submit_placed};
@@ -61,7 +62,9 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         body_hash: "h".to_owned(),
     };
     assert!(matches!(ledger.create_bulk(&bulk, None).await, Ok(BulkMade::Made(_))));
-    ledger.commit_jobs(of_lane(&lane, [submit_placed(job(1))])).await.unwrap();
+    let dead = [job(3)];
+    ledger.commit_jobs(of_lane(&lane, [1, 3].map(job).map(submit_placed))).await.unwrap();
+    ledger.commit_jobs(of_lane(&lane, dead.map(fail))).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
     let make = async |id: u128, named: u128| {
@@ -98,8 +101,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(resumed.is_err(), "{resumed:?}");
     let cancelled = ledger.cancel_bulk(bulk.id, None).await;
     assert!(cancelled.is_err(), "{cancelled:?}");
-    let made = put().await;
-    assert!(made.iter().all(Result::is_err), "{made:?}");
+    let (made, dismissed) = (put().await, ledger.dismiss_jobs(&dead, None).await);
+    assert!(made.iter().all(Result::is_err) && dismissed.is_err(), "{made:?}, {dismissed:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -113,8 +116,10 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(
         ledger.segment(&tag).await.unwrap().is_some() && ledger.sequence(&sequence).await.unwrap().is_some()
     );
-    let found = put().await;
-    assert!(found.iter().all(Result::is_err), "{found:?}");
+    let found = ledger.job(dead[0]).await.unwrap().unwrap();
+    assert!(found.finished.as_ref().is_some_and(|finished| finished.dismissed_at.is_some()), "{found:?}");
+    let (found, dismissed) = (put().await, ledger.dismiss_jobs(&dead, None).await);
+    assert!(found.iter().all(Result::is_err) && dismissed.is_err(), "{found:?}, {dismissed:?}");
     let (made, opened) =
         (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
     assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
@@ -146,6 +151,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     ledger.resume_pool(&pool, &by()).await.unwrap();
     ledger.cancel_bulk(bulk.id, None).await.unwrap();
     assert!(put().await.into_iter().all(Result::unwrap));
+    assert_eq!(ledger.dismiss_jobs(&dead, None).await.unwrap(), []);
     let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
     assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }
