@@ -63,6 +63,8 @@ pub const PURGE_EVERY: Duration = Duration::from_secs(60);
 pub const SESSION_IDLE_MAX: Duration = Duration::from_millis(domain::limits::SESSION_IDLE_MS_MAX);
 /// Jobs that get a slot in one pass.
 pub const PASS_JOBS_MAX: usize = 1_000;
+/// Classes of waiting jobs that are looked at before others get the queue, and the thread, which serves HTTP.
+pub const CLASSES_AT_ONCE: usize = 1_000;
 
 /// Reports of attempts that wait to be sent to the owners of their lanes on other instances, in all and then for each of these;
 /// beyond that they are left out, and the owners read the ledger.

@@ -24,7 +24,7 @@ use rand::seq::IteratorRandom;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::limits::{PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
+use super::limits::{CLASSES_AT_ONCE, PASS_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
 use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
@@ -37,8 +37,6 @@ const CLASSES_LOOKED_AT: usize = 16;
 /// their turns, so that they are the first ones each time. A look takes a few microseconds, since it asks for that node alone;
 /// where a slot is passed on, the queue is locked.
 const CLASSES_PASSED_OVER: usize = 64;
-/// So many classes are asked for in a pass before others get the queue, and the thread, which serves HTTP.
-const CLASSES_AT_ONCE: usize = 1_000;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
 /// first of them at most. As many as two lanes that share a batch take out in a few rounds: else the lane that is ahead would
 /// lose all its slots to the other one, and they would take turns.

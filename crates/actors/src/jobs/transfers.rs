@@ -21,7 +21,9 @@ use panic_guard::again_after_panics;
 
 use super::keeper::LaneKeeper;
 use super::lifetime::Lifetime;
-use super::limits::{SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED};
+use super::limits::{
+    CLASSES_AT_ONCE, SESSIONS_ASKED_MAX, TRANSFERS_EVERY, UNSERVED_MAX, UNSERVED_REMEMBERED,
+};
 use super::messages::{LaneCommand, LaneHandle};
 use super::scheduler::Scheduler;
 
@@ -100,8 +102,8 @@ impl Transfers {
             return Ok(());
         }
         let scheduler = &self.keeper.services.scheduler;
-        let unserved =
-            known.unserved.look(scheduler.needs(), |needs| self.registry.is_served(needs), Instant::now());
+        let is_served = |needs: &Requirements| self.registry.is_served(needs);
+        let unserved = known.unserved.look(scheduler.needs(), is_served, Instant::now()).await;
         if unserved.is_empty() {
             return Ok(());
         }
@@ -115,8 +117,8 @@ impl Transfers {
             // Every live instance but the receiver may pass sessions on to it.
             let givers = self.keeper.services.cluster_view.view().members().count().saturating_sub(1);
             self.keeper.services.passing_on.begin(givers, others.iter().map(|(id, _)| id));
-            give_jobs(scheduler, &unserved, &others, &mut known.turns);
-            pass_sessions_on(scheduler, &unserved, &others, &mut known.turns);
+            give_jobs(scheduler, &unserved, &others, &mut known.turns).await;
+            pass_sessions_on(scheduler, &unserved, &others, &mut known.turns).await;
         }
         Ok(())
     }
@@ -159,14 +161,15 @@ impl Noted {
 
 impl Unserved {
     /// Of what jobs need that wait now, what was served by no node for [`UNSERVED_MAX`].
-    fn look(
+    async fn look(
         &mut self,
         waiting: Vec<Arc<Requirements>>,
         is_served: impl Fn(&Requirements) -> bool,
         now: Instant,
     ) -> HashSet<Arc<Requirements>> {
         let mut long = HashSet::new();
-        for needs in waiting {
+        for (at, needs) in waiting.into_iter().enumerate() {
+            give_way(at).await;
             if is_served(&needs) {
                 self.0.remove(&needs);
                 continue;
@@ -182,15 +185,23 @@ impl Unserved {
     }
 }
 
+/// Between two classes: lets others have the thread now and then. There may be as many classes as jobs.
+async fn give_way(at: usize) {
+    if (at + 1).is_multiple_of(CLASSES_AT_ONCE) {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Has the lanes of instances give the jobs that no node serves here to instances whose nodes serve them.
-fn give_jobs(
+async fn give_jobs(
     scheduler: &Scheduler,
     unserved: &HashSet<Arc<Requirements>>,
     others: &Others,
     turns: &mut Turns,
 ) {
     let mut jobs: BTreeMap<LaneId, (LaneHandle, Vec<(JobId, InstanceId)>)> = BTreeMap::new();
-    for needs in unserved {
+    for (at, needs) in unserved.iter().enumerate() {
+        give_way(at).await;
         let able = able(needs, others);
         // To those that have room first.
         let free: Vec<_> =
@@ -215,14 +226,15 @@ fn give_jobs(
 }
 
 /// Has sessions none of whose jobs is served here pass their leases on to instances whose nodes serve one of them.
-fn pass_sessions_on(
+async fn pass_sessions_on(
     scheduler: &Scheduler,
     unserved: &HashSet<Arc<Requirements>>,
     others: &Others,
     turns: &mut Turns,
 ) {
     let mut sessions: BTreeMap<LaneId, (LaneHandle, BTreeSet<InstanceId>)> = BTreeMap::new();
-    for needs in unserved {
+    for (at, needs) in unserved.iter().enumerate() {
+        give_way(at).await;
         let able: Vec<_> = able(needs, others).into_iter().map(|(id, _)| id.clone()).collect();
         if able.is_empty() {
             continue;
@@ -235,7 +247,10 @@ fn pass_sessions_on(
         return;
     }
     // One that has a job that is served here stays until that one has run.
-    for needs in scheduler.needs().into_iter().filter(|needs| !unserved.contains(needs)) {
+    let mut served = scheduler.needs();
+    served.retain(|needs| !unserved.contains(needs));
+    for (at, needs) in served.into_iter().enumerate() {
+        give_way(at).await;
         for lane in scheduler.sessions_with(&needs).keys() {
             sessions.remove(lane);
         }
@@ -263,6 +278,7 @@ fn able<'o>(needs: &Requirements, others: &'o Others) -> Vec<(&'o InstanceId, Sp
 #[cfg(test)]
 mod tests {
     use std::io::{self, ErrorKind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use domain::job::{Attempt, LiveJob, Priority, Spec};
@@ -296,29 +312,47 @@ mod tests {
         assert!(noted.lacks(None) && !noted.lacks(Some(note)));
     }
 
-    #[test]
-    fn what_no_node_serves_is_given_away_after_a_while_and_counts_anew_once_it_was_served() {
+    #[tokio::test]
+    async fn what_no_node_serves_is_given_away_after_a_while_and_counts_anew_once_it_was_served() {
         let (mut unserved, start) = (Unserved::default(), Instant::now());
         let (a, b) = (needs("a"), needs("b"));
-        let mut look = |waiting: &[&Arc<Requirements>], served: &Arc<Requirements>, after: Duration| {
+        let mut look = async |waiting: &[&Arc<Requirements>], served: &Arc<Requirements>, after: Duration| {
             let waiting = waiting.iter().map(|needs| Arc::clone(needs)).collect();
-            let long = unserved.look(waiting, |needs| needs == &**served, start + after);
+            let long = unserved.look(waiting, |needs| needs == &**served, start + after).await;
             let mut pools: Vec<_> =
                 long.iter().map(|needs| needs.pool.as_ref().unwrap().to_string()).collect();
             pools.sort_unstable();
             pools.join(" ")
         };
         let (second, none) = (Duration::from_secs(1), needs("none"));
-        assert_eq!(look(&[&a, &b], &none, Duration::ZERO), "");
-        assert_eq!(look(&[&a, &b], &b, second), "");
-        assert_eq!(look(&[&a, &b], &none, UNSERVED_MAX), "a");
+        assert_eq!(look(&[&a, &b], &none, Duration::ZERO).await, "");
+        assert_eq!(look(&[&a, &b], &b, second).await, "");
+        assert_eq!(look(&[&a, &b], &none, UNSERVED_MAX).await, "a");
         // None waits in memory for a while: the others that come from the ledger do not wait again.
-        assert_eq!(look(&[&b], &none, UNSERVED_MAX + second), "");
-        assert_eq!(look(&[&a, &b], &none, UNSERVED_MAX + second * 2), "a b");
+        assert_eq!(look(&[&b], &none, UNSERVED_MAX + second).await, "");
+        assert_eq!(look(&[&a, &b], &none, UNSERVED_MAX + second * 2).await, "a b");
         let late = UNSERVED_MAX + second * 2 + UNSERVED_REMEMBERED;
-        assert_eq!(look(&[&b], &none, late - second), "b");
-        assert_eq!(look(&[&b], &none, late), "b");
-        assert_eq!(look(&[&a, &b], &none, late), "b");
+        assert_eq!(look(&[&b], &none, late - second).await, "b");
+        assert_eq!(look(&[&b], &none, late).await, "b");
+        assert_eq!(look(&[&a, &b], &none, late).await, "b");
+    }
+
+    #[tokio::test]
+    async fn a_look_at_many_classes_lets_others_have_the_thread() {
+        let turns = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&turns);
+        let other = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        });
+        let pieces = 10;
+        let waiting = (0..CLASSES_AT_ONCE * pieces).map(|n| needs(&format!("pool-{n}"))).collect();
+        Unserved::default().look(waiting, |_| false, Instant::now()).await;
+        let turns = turns.load(Ordering::SeqCst);
+        assert!(turns + 1 >= pieces, "{turns} turns of another task");
+        other.abort();
     }
 
     /// The queue of instance `a`. Only a node of instance `b` has the label `l`.
@@ -374,10 +408,10 @@ mod tests {
         }
 
         /// One look, while no node here has the label `l`.
-        fn look(&mut self) {
+        async fn look(&mut self) {
             let unserved = HashSet::from([Arc::new(labelled("l"))]);
-            give_jobs(&self.scheduler, &unserved, &self.others, &mut self.turns);
-            pass_sessions_on(&self.scheduler, &unserved, &self.others, &mut self.turns);
+            give_jobs(&self.scheduler, &unserved, &self.others, &mut self.turns).await;
+            pass_sessions_on(&self.scheduler, &unserved, &self.others, &mut self.turns).await;
         }
     }
 
@@ -411,14 +445,14 @@ mod tests {
         }
         let last = 2 * many as u128 + 1;
         queued.push("instance:a", last, None, 0, "", "l");
-        queued.look();
+        queued.look().await;
         assert_eq!(given(&mut of_instance).await, [fixture::job(last)]);
         assert!(matches!(of_session.recv().await, Some(LaneCommand::PassOn(to)) if to == instance("b")));
         assert_eq!((of_session.left(), of_plan.left()), (0, 0), "the session is asked once, the plan never");
 
         // The session has a job that is served here: it stays.
         queued.push(session, last + 1, Some(many + 1), 0, "", "served");
-        queued.look();
+        queued.look().await;
         assert_eq!(given(&mut of_instance).await, [fixture::job(last)]);
         assert_eq!((of_session.left(), of_plan.left()), (0, 0));
     }
@@ -436,7 +470,7 @@ mod tests {
         }
         let mut small = HashSet::new();
         for look in 0..2 {
-            queued.look();
+            queued.look().await;
             let given = given(&mut of_instance).await;
             assert_eq!(given.len(), TRANSFER_JOBS_MAX, "look {look}");
             small.extend(given.into_iter().filter(|job| job.as_u128() >= jobs));
@@ -454,9 +488,9 @@ mod tests {
             queued.push(name, n as u128, Some(1), 0, "", "l");
         }
         let asked = |times| lanes.iter().filter(|lane| lane.left() == times).count();
-        queued.look();
+        queued.look().await;
         assert_eq!((asked(0), asked(1)), (10, count - 10), "how many were asked");
-        queued.look();
+        queued.look().await;
         assert_eq!((asked(0), asked(1), asked(2)), (0, 20, count - 20), "how many were asked");
     }
 }
