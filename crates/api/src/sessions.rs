@@ -175,7 +175,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
             state.look_up(looks::begin(&source, is_ordered)).await?
         }
     };
-    let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;
+    let Opened { response, outlet, messages, pauses, place, .. } = websocket::open(&request, payload, state)?;
     let caller = socket::Caller {
         // Later frames are served in this request's name.
         forwarded: ForwardedRequest::brought(&request, Vec::new()),

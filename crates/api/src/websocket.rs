@@ -26,6 +26,7 @@ use crate::limits::SOCKET_CLOSE_MAX;
 use crate::refusal::Refusal;
 use crate::shares::{Kind, Share};
 use crate::state::State;
+pub use guard::Arriving;
 use guard::Guard;
 pub use outlet::{Outlet, Unsent};
 pub use pauses::{Pauses, Since};
@@ -40,6 +41,8 @@ pub struct Opened {
     pub messages: AggregatedMessageStream,
     /// Where the socket adds the time in which it does not read.
     pub pauses: Pauses,
+    /// Where it is noted that a message arrives.
+    pub arriving: Arriving,
     /// Its place among the sockets of this instance; free again when it is dropped.
     pub place: Share,
 }
@@ -64,12 +67,12 @@ pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Resu
     offered(request.headers())?;
     let principal = Principal::of(request);
     let place = state.shares.take(Kind::Sockets, principal.used(), 1)?;
-    let pauses = Pauses::default();
+    let (pauses, arriving) = (Pauses::default(), Arriving::default());
     let guard = Guard::new(
         payload.into_inner(),
         MESSAGE_BYTES_MAX as u64,
         state.settings.client_request_timeout,
-        pauses.clone(),
+        (pauses.clone(), arriving.clone()),
         (&state.shares, principal.used()),
     );
     let payload = guarded(request, guard);
@@ -80,7 +83,7 @@ pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Resu
         .aggregate_continuations()
         .max_continuation_size(MESSAGE_BYTES_MAX);
     let (outlet, response) = Outlet::new(session, response, (&state.shares, principal.used()));
-    Ok(Opened { response, outlet, messages, pauses, place })
+    Ok(Opened { response, outlet, messages, pauses, arriving, place })
 }
 
 /// Checks that the request asks for a WebSocket, and for nothing else. The handshake would open one beside other offers, too, but

@@ -28,11 +28,12 @@ pub async fn connect(
 ) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
     let state = forwarder.state();
-    let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;
+    let Opened { response, outlet, messages, pauses, arriving, place } =
+        websocket::open(&request, payload, state)?;
     let incarnation = state.incarnation();
     let socket = Socket::new(forwarder.into_inner(), incarnation, Principal::of(&request), outlet);
     let run = async move {
-        socket.run(messages, pauses).await;
+        socket.run(messages, pauses, arriving).await;
         drop(place);
     };
     // What it logs has the request's id.

@@ -257,6 +257,11 @@ impl AttachedNode {
                 self.end(CloseCode::Protocol, why);
             }
             Event::Heard => self.heard = now,
+            Event::Arriving { since } => {
+                self.heard = now;
+                let effects = self.connection.on_bytes(since, now);
+                self.follow(effects);
+            }
             Event::Tick => {
                 let effects = self.connection.on_tick(now);
                 self.follow(effects);
@@ -341,6 +346,10 @@ impl AttachedNode {
                         // At the bus its slot is free, and could be given to another.
                         self.doubt();
                     }
+                    self.refresh();
+                }
+                Said::Arriving => {
+                    self.list_in_time();
                     self.refresh();
                 }
                 Said::State(_) => self.refresh(),

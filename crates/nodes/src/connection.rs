@@ -134,6 +134,13 @@ impl Connection {
         }
     }
 
+    /// Bytes came of a message that began to arrive at `since` and is not complete. What the node says behind it cannot come
+    /// before its end: as long as its bytes come, the node owes no heartbeat and no answer. Those of a message that began when no
+    /// heartbeat had come for [`NodeTimeouts::offline`] do not count: messages alone keep no node.
+    pub fn on_bytes(&mut self, since: Instant, now: Instant) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.on_bytes(since, now))
+    }
+
     /// Time has passed.
     pub fn on_tick(&mut self, now: Instant) -> Effects {
         let ticked = match &mut self.phase {

@@ -3,8 +3,10 @@
 //!
 //! The decoder behind it compares a frame with its limit only when the whole frame is in memory.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -26,6 +28,7 @@ pub struct Guard {
     /// How long one message may take to arrive.
     message_timeout: Duration,
     pauses: Pauses,
+    arriving: Arriving,
     /// Since when something is arriving that is not complete.
     begun: Option<Since>,
     shares: Arc<Shares>,
@@ -41,13 +44,24 @@ enum Broken {
     Next(io::Error),
 }
 
+/// When a message began of which bytes came that were not its last ones. Clones are one.
+#[derive(Clone, Default)]
+pub struct Arriving(Rc<Cell<Option<Instant>>>);
+
+impl Arriving {
+    /// The newest message of which such bytes came since this was asked last.
+    pub fn take(&self) -> Option<Instant> {
+        self.0.take()
+    }
+}
+
 impl Guard {
     /// Of a socket whose messages may have so many bytes.
     pub fn new(
         payload: Payload,
         bytes_max: u64,
         message_timeout: Duration,
-        pauses: Pauses,
+        (pauses, arriving): (Pauses, Arriving),
         (shares, used): (&Arc<Shares>, Option<&Arc<Used>>),
     ) -> Self {
         Self {
@@ -55,6 +69,7 @@ impl Guard {
             frames: Frames::new(bytes_max),
             message_timeout,
             pauses,
+            arriving,
             begun: None,
             shares: Arc::clone(shares),
             used: used.map(Arc::clone),
@@ -83,6 +98,9 @@ impl Guard {
         let begun = self.frames.begun();
         if begun != self.begun.map(Since::at) {
             self.begun = begun.map(|at| self.pauses.since(at));
+        }
+        if begun.is_some() {
+            self.arriving.0.set(begun);
         }
         read
     }
@@ -143,14 +161,38 @@ mod tests {
     use super::*;
     use crate::limits::Limit;
 
-    #[test]
-    fn only_time_in_which_the_socket_reads_counts_against_a_message() {
-        const TIMEOUT: Duration = Duration::from_secs(600);
+    const TIMEOUT: Duration = Duration::from_secs(600);
+
+    /// Of a connection on which nothing comes by itself.
+    fn guard(pauses: &Pauses, arriving: &Arriving) -> Guard {
         let shares = Arc::new(Shares::new(|_| Limit { in_all: 1, of_token: 1 }));
         let payload: Pin<Box<dyn Stream<Item = _>>> =
             Box::pin(stream::pending::<Result<Bytes, PayloadError>>());
+        let notes = (pauses.clone(), arriving.clone());
+        Guard::new(Payload::from(payload), 70_000, TIMEOUT, notes, (&shares, None))
+    }
+
+    #[test]
+    fn bytes_of_a_message_that_is_not_complete_are_noted_with_its_begin() {
+        let arriving = Arriving::default();
+        let mut guard = guard(&Pauses::default(), &arriving);
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        for (after, bytes, noted) in [
+            (0, &[0x81][..], Some(begin)),
+            (1, &[0x82, 1, 2, 3, 4, b'{'], Some(begin)),
+            (2, b"}", None),
+            // A whole message, and the begin of the next one.
+            (3, &[0x81, 0x80, 1, 2, 3, 4, 0x81], Some(begin + 3 * second)),
+        ] {
+            guard.read(bytes, begin + after * second).unwrap();
+            assert_eq!([arriving.take(), arriving.take()], [noted, None], "after {after} s");
+        }
+    }
+
+    #[test]
+    fn only_time_in_which_the_socket_reads_counts_against_a_message() {
         let pauses = Pauses::default();
-        let mut guard = Guard::new(Payload::from(payload), 70_000, TIMEOUT, pauses.clone(), (&shares, None));
+        let mut guard = guard(&pauses, &Arriving::default());
         pauses.add(3 * TIMEOUT);
         // The first byte of a message, three times as long ago as it may take.
         let begin = Instant::now().checked_sub(3 * TIMEOUT).unwrap();

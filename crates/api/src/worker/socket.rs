@@ -40,7 +40,7 @@ use crate::state::State;
 use crate::to_wire;
 use crate::traces::AttemptTraces;
 use crate::visibility;
-use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
+use crate::websocket::{self, Arriving, Fault, Outlet, Pauses, Unsent};
 use calls::{Calls, by_writer, frame_of};
 
 /// Why nodes are sent away, also those that say hello.
@@ -120,15 +120,15 @@ impl Socket {
     }
 
     /// Serves until either side ends it. After a panic the node departs as well: its entry in the registry would stay otherwise.
-    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
-        if guarded("a node's socket", self.serve(&mut messages, &pauses)).await.is_none() {
+    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses, arriving: Arriving) {
+        if guarded("a node's socket", self.serve(&mut messages, &pauses, &arriving)).await.is_none() {
             let why = "a defect of this instance interrupted the connection; connect again".to_owned();
             self.closing = Some(Closing::ByInstance(CloseCode::GoingAway, why));
         }
         self.depart().await;
     }
 
-    async fn serve(&mut self, messages: &mut AggregatedMessageStream, pauses: &Pauses) {
+    async fn serve(&mut self, messages: &mut AggregatedMessageStream, pauses: &Pauses, arriving: &Arriving) {
         let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let state = Arc::clone(&self.state);
@@ -162,6 +162,9 @@ impl Socket {
                     }
                 }
                 due = tick.tick() => {
+                    if let Some(since) = arriving.take() {
+                        self.apply(Event::Arriving { since });
+                    }
                     if self.counts_tick(due.elapsed()) {
                         self.apply(Event::Tick);
                     }

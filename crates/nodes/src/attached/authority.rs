@@ -46,9 +46,9 @@ impl AttachedNode {
         }
     }
 
-    /// A heartbeat came. If its word is one that is to list all that is taken, nothing new is asked of the record until it has.
-    /// What follows results on their slots would be on no list, so the list waits for those that are being committed, for one
-    /// heartbeat at most.
+    /// A heartbeat came, or waits behind a message that takes long to arrive. If its word is one that is to list all that is
+    /// taken, nothing new is asked of the record until it has. What follows results on their slots would be on no list, so the
+    /// list waits for those that are being committed, for one heartbeat at most.
     pub(super) fn list_in_time(&mut self) {
         self.heartbeats_unlisted += 1;
         if self.heartbeats_unlisted < LISTED_HEARTBEATS {

@@ -26,6 +26,11 @@ pub enum Event {
     Unreadable(String),
     /// The node has shown that it lives, without a frame.
     Heard,
+    /// Bytes came of a message that is not complete.
+    Arriving {
+        /// When it began to arrive.
+        since: Instant,
+    },
     /// Time has passed; see [`crate::connection::TICK_MS`].
     Tick,
     /// The instance closes the socket, for this reason.

@@ -22,6 +22,8 @@ pub enum Effect {
         /// It lists an attempt whose slot was freed, and which has taken it again: the bus is to be told what is taken.
         is_back: bool,
     },
+    /// A message takes longer to arrive than a heartbeat's time: the node's record is to be refreshed at the bus all the same.
+    Arriving,
     /// Whether it gets work has changed: its record is to be refreshed at the bus.
     State(NodeState),
     /// The node has this attempt: RUNNING is to be committed.

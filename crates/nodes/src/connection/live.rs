@@ -33,7 +33,11 @@ pub(super) struct Live {
     withdrawn: Remembered,
     /// When the last heartbeat came, or the hello.
     heard: Instant,
-    /// None came for so long that the connection ended.
+    /// When the last bytes came that count of a message that was not complete.
+    arrived: Instant,
+    /// When the record was last to be refreshed because the node showed that it lives.
+    refreshed: Instant,
+    /// No heartbeat came for so long that the connection ended.
     fell_silent: bool,
     /// The node wants no more work.
     is_draining: bool,
@@ -107,6 +111,8 @@ impl Live {
             has_forgotten: false,
             withdrawn: Remembered::default(),
             heard: now,
+            arrived: now,
+            refreshed: now,
             fell_silent: false,
             is_draining: false,
             is_drained: false,
@@ -182,9 +188,22 @@ impl Live {
         Ok(effects)
     }
 
+    pub(super) fn on_bytes(&mut self, since: Instant, now: Instant) -> Effects {
+        let NodeTimeouts { heartbeat, offline, .. } = self.timeouts;
+        if since.saturating_duration_since(self.heard) >= offline {
+            return vec![];
+        }
+        self.arrived = now;
+        if now.duration_since(self.refreshed) < heartbeat {
+            return vec![];
+        }
+        self.refreshed = now;
+        vec![Effect::Arriving]
+    }
+
     pub(super) fn on_tick(&mut self, now: Instant) -> Result<Effects, Fault> {
         let NodeTimeouts { offline, ack, unanswered, .. } = self.timeouts;
-        if now.duration_since(self.heard) >= offline {
+        if now.duration_since(self.heard.max(self.arrived)) >= offline {
             self.fell_silent = true;
             return Err(format!("no heartbeat for {} ms", offline.as_millis()));
         }
@@ -195,7 +214,7 @@ impl Live {
             self.sent.pop_front();
         }
         if let Some(Sent { slot, at, .. }) = self.sent.front()
-            && now.duration_since(*at) >= unanswered
+            && now.duration_since(self.arrived.max(*at)) >= unanswered
         {
             return Err(format!("{slot} was not answered within {} ms", unanswered.as_millis()));
         }
@@ -287,7 +306,7 @@ impl Live {
         if listed.len() < running.len() {
             return Err("running lists an attempt twice".to_owned());
         }
-        self.heard = now;
+        (self.heard, self.refreshed) = (now, now);
         if !self.is_registered {
             // What it lists is on its way to the bus. The next one will say what is gone by then.
             return Ok(vec![self.heartbeat_ok()]);

@@ -508,6 +508,35 @@ fn silence_is_noticed_step_by_step() {
     assert!(why_closed(&rig.after(1)).1.contains("no heartbeat"));
 }
 
+/// What the node says meanwhile comes behind it.
+#[test]
+fn a_message_whose_bytes_come_excuses_silence_if_it_began_in_time() {
+    let arrives = |rig: &mut Rig, since: Instant, ms: u64| {
+        rig.now += Duration::from_millis(ms);
+        let effects = rig.connection.on_bytes(since, rig.now);
+        rig.after(0);
+        effects
+    };
+    let mut rig = Rig::live(&[]);
+    let first = rig.now;
+    assert_eq!(arrives(&mut rig, first, HEARTBEAT_MS - 1), []);
+    assert_eq!(arrives(&mut rig, first, 1), [Effect::Arriving]);
+    for _ in 0..OFFLINE_MS / HEARTBEAT_MS {
+        assert_eq!(arrives(&mut rig, first, HEARTBEAT_MS), [Effect::Arriving]);
+    }
+    let second = rig.now;
+    assert_eq!(arrives(&mut rig, second, OFFLINE_MS - 1), [], "no heartbeat came before it for too long");
+    assert!(!rig.connection.is_over());
+    assert!(why_closed(&rig.after(1)).1.contains("no heartbeat"));
+
+    let mut owing = Rig::sent(&[1]);
+    let begin = owing.now;
+    arrives(&mut owing, begin, UNANSWERED_MS);
+    owing.after(UNANSWERED_MS - 1);
+    assert!(!owing.connection.is_over());
+    assert!(why_closed(&owing.after(1)).1.contains("was not answered"));
+}
+
 #[test]
 fn three_dispatches_in_a_row_without_an_answer_are_unhealthy_and_one_for_long_ends_it() {
     let mut rig = Rig::sent(&[1, 2, 3]);

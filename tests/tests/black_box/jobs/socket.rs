@@ -5,6 +5,7 @@ use std::time::Duration;
 use client::node::Ended;
 use client::wire::worker::{close, reason};
 use serde_json::{Value, json};
+use testkit::instance::Setup;
 use testkit::node::Message;
 use testkit::process::Signal;
 use tokio::io::AsyncWriteExt;
@@ -501,17 +502,41 @@ async fn beat(nodes: &mut [(String, Hand, Value)]) {
     }
 }
 
+/// With the shortest time in which a node may be silent, 4 s.
+fn soon_offline(setup: Setup) -> Setup {
+    setup
+        .env("FENCEPOST__NODES__HEARTBEAT_MS", "1000")
+        .env("FENCEPOST__NODES__VOUCHED_MS", "2600")
+        .env("FENCEPOST__NODES__RESERVATION_MS", "2700")
+        .env("FENCEPOST__NODES__OFFLINE_MS", "4000")
+}
+
+/// As on a slow line, on which heartbeats wait behind the result.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_result_takes_longer_to_arrive_than_it_may_be_silent_stays() {
+    let rig = Rig::alone_and(soon_offline).await;
+    let id = rig.submit(0, with(echo(1), json!({"max_attempts": 1}))).await;
+    let mut hand = Hand::greeted(&rig, 0, "slow", json!([])).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    let text = written(&done(&of, "x".repeat(12_000)));
+    let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+    // A text, with a mask of zeros.
+    let mut message = vec![0x81, 0xFE, length[0], length[1], 0, 0, 0, 0];
+    message.extend(text.bytes());
+    for piece in message.chunks(1_000) {
+        hand.socket.stream_mut().write_all(piece).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    hand.hear("committed").await;
+    assert_eq!(past(&rig.finished(0, &id).await), [(1, "succeeded".to_owned())]);
+    rig.no_defect().await;
+}
+
 /// As a container that is paused for longer than a node may be silent.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_stood_still_hears_its_nodes_before_it_calls_them_silent() {
-    let rig = Rig::alone_and(|setup| {
-        setup
-            .env("FENCEPOST__NODES__HEARTBEAT_MS", "1000")
-            .env("FENCEPOST__NODES__VOUCHED_MS", "2600")
-            .env("FENCEPOST__NODES__RESERVATION_MS", "2700")
-            .env("FENCEPOST__NODES__OFFLINE_MS", "4000")
-    })
-    .await;
+    let rig = Rig::alone_and(soon_offline).await;
     let mut nodes = Vec::new();
     for n in 0..8 {
         let id = rig.submit(0, with(echo(n), json!({"max_attempts": 1}))).await;

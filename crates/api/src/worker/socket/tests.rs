@@ -140,12 +140,13 @@ async fn the_first_tick_after_a_standstill_does_not_count_and_the_next_one_does(
 async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_against_it() {
     let dir = TempDir::new().unwrap();
     let state = state_with(&dir, Settings::new(Auth::open())).await;
-    let (request, Opened { outlet, messages, pauses, response, .. }) = opened(&state).await;
+    let (request, Opened { outlet, messages, pauses, arriving, response, .. }) = opened(&state).await;
     let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
     socket.ping = Some(Bytes::new());
     let begin = Instant::now();
     let since = pauses.since(begin);
-    let (sent, ()) = tokio::join!(to_bytes(response.into_body()), socket.run(messages, pauses.clone()));
+    let (sent, ()) =
+        tokio::join!(to_bytes(response.into_body()), socket.run(messages, pauses.clone(), arriving));
     assert!(!sent.unwrap().is_empty());
     let now = Instant::now();
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
@@ -171,8 +172,8 @@ async fn a_node_departs_also_after_a_panic_in_its_socket() {
     }
     // Of a connection on which nothing comes, and that stays.
     let silent = Payload::Stream { payload: stream::pending().boxed_local() };
-    let (_, Opened { messages, pauses, .. }) = opened_with(&state, silent).await;
-    socket.run(messages, pauses).await;
+    let (_, Opened { messages, pauses, arriving, .. }) = opened_with(&state, silent).await;
+    socket.run(messages, pauses, arriving).await;
     let departed = async {
         while stands() == Some(NodeState::Accepting) {
             tokio::task::yield_now().await;

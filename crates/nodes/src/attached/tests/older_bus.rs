@@ -98,6 +98,23 @@ fn every_second_heartbeat_lists_all_that_is_taken_although_no_call_failed() {
 }
 
 #[test]
+fn while_a_message_takes_long_to_arrive_the_record_is_written_as_with_heartbeats() {
+    let mut rig = Rig::busy(&[1]);
+    let since = rig.now;
+    let nothing = Vec::<String>::new();
+    assert_eq!(rig.after(TIMEOUTS.heartbeat / 2).apply(Event::Arriving { since }), nothing);
+    rig.after(TIMEOUTS.heartbeat / 2);
+    for (version, lists) in [(5, false), (6, true), (7, false), (8, true)] {
+        let word = if lists { "refresh [] Some([1])" } else { "refresh [] None" };
+        assert_eq!(rig.apply(Event::Arriving { since }), [word]);
+        let answer = if lists { done(version, &[1]) } else { refreshed(version) };
+        assert_eq!(rig.apply(answer), [format!("record {version} used 1")]);
+        assert_eq!(rig.apply(Event::Arriving { since }), nothing);
+        rig.after(TIMEOUTS.heartbeat);
+    }
+}
+
+#[test]
 fn a_list_that_is_due_waits_for_no_dispatch_that_comes_later() {
     let mut rig = Rig::busy(&[1]);
     rig.frames([heartbeat(&[1])]);
