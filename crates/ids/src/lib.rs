@@ -19,9 +19,9 @@
 //!
 //! What must never: HTTP, SQL, or an id that might have been made before.
 
+mod calls;
 mod clock;
 pub mod limits;
-mod panic_guard;
 pub mod scramble;
 pub mod segment;
 pub mod sequence;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::panic_guard::guarded;
+use crate::calls::answer_of;
 use buffer::{Behind, Buffer, Taken};
 
 /// Where ranges come from.
@@ -229,7 +229,7 @@ impl Drop for Load {
 async fn load_range(mut load: Load, at_least: u64) {
     let (source, name) = (Arc::clone(&load.inner.source), load.tag.name.clone());
     let needed = load.tag.buffer.lock().needed();
-    let taken = guarded(async move {
+    let taken = answer_of("the load of a segment's range", async move {
         match source.take(&name, at_least).await {
             // The tag may have numbers left for a shorter range.
             Ok(RangeTaken::Exhausted) if needed < at_least => source.take(&name, needed).await,

@@ -8,10 +8,11 @@ use dashmap::{DashMap, Entry};
 use domain::SequenceName;
 use domain::limits::{ID_BATCH_MAX, SEQUENCE_GRANT_MAX};
 use ledger::SequenceGrant;
+use panic_guard::guarded;
 use tokio::sync::oneshot;
 
+use crate::calls::answer_of;
 use crate::limits::SEQUENCE_QUEUE_MAX;
-use crate::panic_guard::guarded;
 use crate::segment::Refusal;
 
 /// Where numbers of sequences come from.
@@ -118,24 +119,29 @@ async fn serve(inner: Arc<Inner>, name: SequenceName) {
             }
             continue;
         }
-        while !waiting.is_empty() {
-            let mut sum = 0;
-            let fits = waiting.iter().take_while(|one| {
-                sum += one.count;
-                sum <= SEQUENCE_GRANT_MAX
-            });
-            let rest = waiting.split_off(fits.count());
-            grant(&inner.source, &name, waiting).await;
-            waiting = rest;
-        }
+        // After a panic those that have no answer yet get none, as if it were late.
+        guarded("the grants of a sequence", grant_all(&inner.source, &name, waiting)).await;
+    }
+}
+
+/// As few commits as there can be for all of these.
+async fn grant_all(source: &Arc<dyn Counter>, name: &SequenceName, mut waiting: Vec<Waiting>) {
+    while !waiting.is_empty() {
+        let mut sum = 0;
+        let fits = waiting.iter().take_while(|one| {
+            sum += one.count;
+            sum <= SEQUENCE_GRANT_MAX
+        });
+        let rest = waiting.split_off(fits.count());
+        grant(source, name, waiting).await;
+        waiting = rest;
     }
 }
 
 /// One commit for all of these. Where the end of the numbers is too near for all together, each is tried alone.
 async fn grant(source: &Arc<dyn Counter>, name: &SequenceName, waiting: Vec<Waiting>) {
     let sum = waiting.iter().map(|one| one.count).sum();
-    let (counter, sequence) = (Arc::clone(source), name.clone());
-    match guarded(async move { counter.grant(&sequence, sum).await }).await {
+    match answer_of("a grant of a sequence", source.grant(name, sum)).await {
         Ok(SequenceGrant::Granted { mut first, increment }) => {
             for Waiting { count, answer } in waiting {
                 // Nobody may be waiting any more: a gap, and no more than that.

@@ -23,13 +23,13 @@ mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Resource, Token};
 use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt};
+use panic_guard::{guarded, guarded_call};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +43,9 @@ const TRAIN_BATCHES_MAX: usize = 500;
 pub(crate) const TRAIN_ROWS_MAX: usize = 5_000;
 /// Batches that wait for one committer. A caller beyond that waits until there is room in the queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
+
+/// What the log calls a train's way to the database.
+const COMMIT: &str = "the commit of a train";
 
 /// How often a train is sent that the database is known to have undone.
 const SENT_MAX: usize = 3;
@@ -346,7 +349,11 @@ impl<C: CommitBatch, E: Engine<C>> Committing<C, E> {
             || self.left_over.iter().any(|pending| follows_one_of(&pending.waiting, &self.under_way))
         {
             let Some(engine) = self.next_engine() else { return };
-            let train = self.fill();
+            // A defect in a batch costs those that wait with it: their callers hear that the outcome is unknown.
+            let Some(train) = guarded_call("the choice of batches for a train", || self.fill()) else {
+                self.free.push(engine);
+                continue;
+            };
             if train.batches.is_empty() || !(train.follows || self.under_way.is_empty()) {
                 // Nobody on it follows anybody: there is no haste.
                 self.leave_first(train.batches);
@@ -543,10 +550,9 @@ async fn write_behind<C: CommitBatch, E: Engine<C>>(
         waiting.iter().all(|waiting| waiting.link.may_commit()) && may_leave(waiting)
     };
     // A defect in an engine costs its train, not its committer.
-    AssertUnwindSafe(engine.commit_after(batches, may_commit.boxed()))
-        .catch_unwind()
+    guarded(COMMIT, engine.commit_after(batches, may_commit.boxed()))
         .await
-        .unwrap_or_else(|_| Some(Err(Error::unknown(sqlx::Error::WorkerCrashed))))
+        .unwrap_or_else(|| Some(Err(Error::unknown(sqlx::Error::WorkerCrashed))))
 }
 
 /// Sends the batches once the engine is connected. `None` where the lease of some has ended by then: nothing was sent.
@@ -569,10 +575,9 @@ async fn send<C: CommitBatch, E: Engine<C>>(
         Some(arrived)
     };
     // A defect in an engine costs its train, not its committer.
-    AssertUnwindSafe(sent)
-        .catch_unwind()
+    guarded(COMMIT, sent)
         .await
-        .unwrap_or_else(|_| Some(Err(TrainError::Failed(Error::unknown(sqlx::Error::WorkerCrashed)))))
+        .unwrap_or_else(|| Some(Err(TrainError::Failed(Error::unknown(sqlx::Error::WorkerCrashed)))))
 }
 
 /// Commits the batches, and adds a verdict for each. A train that fails on data, or with a batch that may not leave, is halved

@@ -3,7 +3,7 @@
 //! What lives here: work that begins anew after a panic, and turns of work that goes on after one. What must never: a word about
 //! failures that are no panics; these are answers like others.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -28,12 +28,20 @@ pub async fn pause() {
 /// Takes one turn of work that goes on after a panic in it, for which the answer is `None`. For work that remembers nothing,
 /// and for work that cannot begin anew, since what it receives comes to it alone.
 pub async fn guarded<T>(name: &'static str, turn: impl Future<Output = T>) -> Option<T> {
-    let done = AssertUnwindSafe(turn).catch_unwind().await.ok();
-    if done.is_none() {
+    unless_interrupted(name, AssertUnwindSafe(turn).catch_unwind().await)
+}
+
+/// The same of a turn that waits for nothing.
+pub fn guarded_call<T>(name: &'static str, turn: impl FnOnce() -> T) -> Option<T> {
+    unless_interrupted(name, catch_unwind(AssertUnwindSafe(turn)))
+}
+
+fn unless_interrupted<T>(name: &'static str, done: std::thread::Result<T>) -> Option<T> {
+    if done.is_err() {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         tracing::error!(work = name, "a defect interrupted work of this instance, which goes on");
     }
-    done
+    done.ok()
 }
 
 #[cfg(test)]
@@ -55,5 +63,8 @@ mod tests {
         assert_eq!(guarded("a test", async { 7 }).await, Some(7));
         let panics = async { assert!(std::hint::black_box(false), "made on purpose") };
         assert!(guarded("a test", panics).await.is_none());
+        assert_eq!(guarded_call("a test", || 7), Some(7));
+        let panics = || assert!(std::hint::black_box(false), "made on purpose");
+        assert!(guarded_call("a test", panics).is_none());
     }
 }

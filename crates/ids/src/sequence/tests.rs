@@ -17,6 +17,8 @@ struct Source {
     /// The last number there is; 0 for no end.
     end: u64,
     dies: AtomicBool,
+    /// The next grant is of the last number of all, behind which a sum does not fit.
+    is_at_the_last: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -28,6 +30,9 @@ impl Counter for Shared {
         let _turn = self.1.acquire().await.unwrap();
         self.0.commits.fetch_add(1, Ordering::Relaxed);
         assert!(!self.0.dies.swap(false, Ordering::Relaxed), "a defect");
+        if self.0.is_at_the_last.swap(false, Ordering::Relaxed) {
+            return Ok(SequenceGrant::Granted { first: u64::MAX, increment: 1 });
+        }
         if name.as_str() == "unknown" {
             return Ok(SequenceGrant::Unknown);
         }
@@ -118,6 +123,14 @@ async fn a_defect_of_the_source_costs_its_commit_and_not_the_sequence() {
     shared.0.dies.store(true, Ordering::Relaxed);
     let refused = sequences.take(&name("s"), 1, LIMIT).await;
     assert!(matches!(refused, Err(Refusal::Ledger(error)) if error.may_have_written()));
+    assert_eq!(sequences.take(&name("s"), 1, LIMIT).await.unwrap().first, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_defect_behind_a_grant_costs_its_answers_and_not_the_sequence() {
+    let (sequences, shared) = sequences(Source::default());
+    shared.0.is_at_the_last.store(true, Ordering::Relaxed);
+    assert_eq!(sequences.take(&name("s"), 1, LIMIT).await.unwrap().first, u64::MAX);
     assert_eq!(sequences.take(&name("s"), 1, LIMIT).await.unwrap().first, 1);
 }
 

@@ -6,7 +6,10 @@ use domain::InstanceId;
 use ledger::{Marked, WorkerRecord};
 
 use super::numbers::{Candidate, Numbers, WorkerLease};
-use crate::panic_guard::caught;
+use crate::calls::answer_of;
+
+/// What the log calls the calls.
+const WORK: &str = "the worker number of snowflakes";
 
 /// The numbers of the source within. A call that panics is answered as one whose outcome is unknown.
 pub(super) struct GuardedNumbers(pub(super) Arc<dyn Numbers>);
@@ -14,19 +17,19 @@ pub(super) struct GuardedNumbers(pub(super) Arc<dyn Numbers>);
 #[async_trait::async_trait]
 impl Numbers for GuardedNumbers {
     async fn epoch_ms(&self, wanted_ms: u64) -> ledger::Result<u64> {
-        caught(self.0.epoch_ms(wanted_ms)).await
+        answer_of(WORK, self.0.epoch_ms(wanted_ms)).await
     }
 
     async fn clock_ms(&self) -> ledger::Result<u64> {
-        caught(self.0.clock_ms()).await
+        answer_of(WORK, self.0.clock_ms()).await
     }
 
     async fn is_current(&self) -> ledger::Result<bool> {
-        caught(self.0.is_current()).await
+        answer_of(WORK, self.0.is_current()).await
     }
 
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {
-        caught(self.0.survey()).await
+        answer_of(WORK, self.0.survey()).await
     }
 
     fn cluster(&self) -> &str {
@@ -38,11 +41,11 @@ impl Numbers for GuardedNumbers {
     }
 
     async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<WorkerLease>> {
-        caught(self.0.acquire(candidate)).await
+        answer_of(WORK, self.0.acquire(candidate)).await
     }
 
     async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
-        caught(self.0.open(worker_lease)).await
+        answer_of(WORK, self.0.open(worker_lease)).await
     }
 
     async fn mark(
@@ -51,14 +54,14 @@ impl Numbers for GuardedNumbers {
         mark_ms: u64,
         ahead_max_ms: u64,
     ) -> ledger::Result<Option<Marked>> {
-        caught(self.0.mark(worker_lease, mark_ms, ahead_max_ms)).await
+        answer_of(WORK, self.0.mark(worker_lease, mark_ms, ahead_max_ms)).await
     }
 
     async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool> {
-        caught(self.0.renew(worker_lease)).await
+        answer_of(WORK, self.0.renew(worker_lease)).await
     }
 
     async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<bool> {
-        caught(self.0.give_back(worker_lease, mark_ms)).await
+        answer_of(WORK, self.0.give_back(worker_lease, mark_ms)).await
     }
 }

@@ -204,6 +204,7 @@ impl CommitBatch for Parcel {
     }
 
     fn claims(&self) -> impl Iterator<Item = String> {
+        assert_ne!(self.claim, DEFECT, "made on purpose");
         [self.claim.to_string()].into_iter()
     }
 
@@ -215,6 +216,9 @@ impl CommitBatch for Parcel {
         None
     }
 }
+
+/// The claim of a parcel that cannot be looked at.
+const DEFECT: u32 = u32::MAX;
 
 struct Named(&'static str, usize);
 
@@ -241,6 +245,15 @@ async fn those_without_a_line_share_trains_of_their_own() {
     assert!(alone.iter().all(|(committer, train)| *committer == "unordered" && *train <= 2), "{alone:?}");
     let last = together.into_iter().map(Result::unwrap).last().unwrap();
     assert_eq!(last, ("main", 20), "a line has one batch on a train");
+}
+
+#[tokio::test]
+async fn a_defect_in_a_batch_costs_those_that_wait_with_it_and_not_the_committer() {
+    let trains = Trains::start(&[runtime::Handle::current()], || Named("main", 0));
+    let commit = |claim| trains.commit(Parcel { line: Some("line"), claim }, Duration::from_secs(9));
+    let unknown = commit(DEFECT).await.unwrap_err();
+    assert!(unknown.may_have_written(), "{unknown:?}");
+    assert_eq!(commit(1).await.unwrap(), ("main", 1));
 }
 
 /// Its first train waits until it is let go.
