@@ -11,7 +11,6 @@
 use std::cell::RefCell;
 use std::io;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -19,6 +18,7 @@ use std::thread::JoinHandle;
 use actix::dev::channel;
 use actix::{Actor, Addr, Context, System};
 use domain::shard_of;
+use panic_guard::guarded_call;
 use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -118,9 +118,7 @@ impl Recruiter {
         actix::spawn(async move {
             while let Some(task) = coming.recv().await {
                 // A defect in one of them must not cost those that come behind it.
-                if catch_unwind(AssertUnwindSafe(task)).is_err() {
-                    tracing::error!(number, "a task on an arbiter panicked");
-                }
+                guarded_call("a task on an arbiter", task);
             }
         });
         let home = Home { tasks };

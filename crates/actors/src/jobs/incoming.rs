@@ -2,7 +2,7 @@
 //! `inter_instance` sends them. While the ledger is asked for the jobs of dispatches, other entries are taken up.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bus::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
@@ -11,7 +11,7 @@ use domain::{InstanceId, LaneId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ledger::jittered;
-use panic_guard::guarded;
+use panic_guard::{again_after_panics, guarded, guarded_call};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -70,14 +70,17 @@ impl ReadEntries {
 impl Incoming {
     /// Reads the inbox and notices as long as another handle to this exists.
     pub(super) fn start(self: &Arc<Self>) {
-        tokio::spawn(read_inbox(self.bus.clone(), self.inter_instance.me().clone(), Arc::downgrade(self)));
+        let (bus, me) = (self.bus.clone(), self.inter_instance.me().clone());
+        let this = Arc::downgrade(self);
+        let work = move || read_inbox(bus.clone(), me.clone(), Weak::clone(&this));
+        tokio::spawn(again_after_panics("the inbox", work));
         let (mut notices, this) = (self.bus.subscribe(Channel::Jobs), Arc::downgrade(self));
         tokio::spawn(async move {
             while let Some(event) = notices.next().await {
                 let Some(this) = this.upgrade() else { return };
                 // Callers that missed a notice find the end of their job in the ledger.
                 if let Event::Message(payload) = event {
-                    guarded("the notices of finished jobs", async { this.take_notices(&payload) }).await;
+                    guarded_call("the notices of finished jobs", || this.take_notices(&payload));
                 }
             }
         });
@@ -191,7 +194,7 @@ async fn open_left(keeper: Arc<LaneKeeper>, opening: Arc<Semaphore>, lane: LaneI
     }
 }
 
-async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Incoming>) {
+async fn read_inbox(bus: bus::Handle, me: InstanceId, this: Weak<Incoming>) {
     let mut inbox = loop {
         match bus.open_inbox(&me, INBOX_IDLE).await {
             Ok(inbox) => break inbox,

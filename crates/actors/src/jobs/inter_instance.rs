@@ -23,7 +23,7 @@ use domain::job::{Attempt, Revoked};
 use domain::{InstanceId, JobId, LaneId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use panic_guard::guarded;
+use panic_guard::{guarded, pause};
 use tokio::sync::mpsc;
 
 use super::finish_notices::{FinishNotice, FinishNotices};
@@ -294,10 +294,24 @@ fn calls<T>(entries: &[T], bytes_of: impl Fn(&T) -> usize) -> Vec<&[T]> {
     calls
 }
 
+/// Carries messages. After a panic those on their way are lost, as after calls without an answer.
 async fn carry_messages(
     this: Weak<InterInstance>,
     mut messages: mpsc::Receiver<(InstanceId, InstanceMessage)>,
 ) {
+    while guarded("the messages to other instances", send_on(&this, &mut messages)).await.is_none() {
+        pause().await;
+    }
+}
+
+/// The same of reports.
+async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<PendingReport>) {
+    while guarded("the reports to other instances", report_on(&this, &mut reports)).await.is_none() {
+        pause().await;
+    }
+}
+
+async fn send_on(this: &Weak<InterInstance>, messages: &mut mpsc::Receiver<(InstanceId, InstanceMessage)>) {
     let mut queues = InstanceQueues::new(OUTGOING_MESSAGES_MAX);
     let (mut gathered, mut under_way) = (Vec::new(), FuturesUnordered::new());
     loop {
@@ -326,7 +340,7 @@ async fn carry_messages(
     }
 }
 
-async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<PendingReport>) {
+async fn report_on(this: &Weak<InterInstance>, reports: &mut mpsc::Receiver<PendingReport>) {
     let mut queues = InstanceQueues::new(REPORTS_MAX);
     let (mut queue, mut gathered, mut under_way) =
         (ReportQueue::default(), Vec::new(), FuturesUnordered::new());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::{InstanceId, LaneId, Token};
 use ledger::jittered;
 use nodes::{Ended, Registry};
+use panic_guard::{again_after_panics, guarded_call};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -155,7 +156,9 @@ impl LaneKeeper {
         tokio::spawn(async move {
             while let Some((lane, died)) = deaths.recv().await {
                 let Some(this) = this.upgrade() else { return };
-                tokio::spawn(async move { this.bury(&lane, &died).await });
+                tokio::spawn(async move {
+                    again_after_panics("the end of a lane's owner", || this.bury(&lane, &died)).await;
+                });
             }
         });
     }
@@ -170,8 +173,8 @@ impl LaneKeeper {
                         let Some(this) = this.upgrade() else { return };
                         // A node that has connected anew, or may have, reports itself what it still has.
                         if !matches!(departure.how, Ended::Replaced | Ended::Unseen) {
-                            this.directory()
-                                .send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
+                            let left = || LaneCommand::NodeDeparted(departure.node.clone());
+                            guarded_call("the departures of nodes", || this.directory().send_to_all(left));
                         }
                     }
                     // A missed departure is found when the owners look for old attempts.

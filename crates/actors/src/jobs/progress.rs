@@ -9,7 +9,7 @@ use domain::{InstanceId, JobId, NodeId};
 use ledger::{JobRecord, jittered};
 use nodes::Registry;
 use nodes::connection::Progress;
-use panic_guard::guarded;
+use panic_guard::{guarded, guarded_call};
 
 use super::limits::{PROGRESS_SENT_EVERY, WANTED_AGAIN_EVERY};
 use super::live_job::live_job;
@@ -42,7 +42,7 @@ impl ProgressReporter {
                 sweep_in = sweep_in.saturating_sub(pause);
                 if sweep_in.is_zero() {
                     sweep_in = WANTED_AGAIN_EVERY;
-                    this.store.sweep();
+                    guarded_call("the sweep of progress", || this.store.sweep());
                 }
             }
         });

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bus::{Channel, Event};
 use domain::InstanceId;
 use ledger::jittered;
+use panic_guard::guarded;
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -147,23 +148,26 @@ pub(super) fn start(tallies: &Arc<Tallies>, bus: &bus::Handle, me: &InstanceId) 
         let mut talk = Talk::default();
         loop {
             let event = tokio::select! {
-                event = heard.next() => event,
-                _ = ticks.tick() => {
-                    let Some(tallies) = weak.upgrade() else { return };
-                    if let Some(message) = talk.due(&tallies, &me, Instant::now()) {
-                        let is_sent = publish(&bus, &message).await;
-                        talk.tried(&message, is_sent);
+                event = heard.next() => match event {
+                    Some(event) => Some(event),
+                    None => return,
+                },
+                _ = ticks.tick() => None,
+            };
+            let Some(tallies) = weak.upgrade() else { return };
+            let turn = async {
+                match event {
+                    None => talk.say(&tallies, &bus, &me).await,
+                    Some(Event::Message(payload)) => talk.hear(&tallies, &me, &payload, Instant::now()),
+                    Some(Event::Resumed | Event::Lagged { .. }) => {
+                        tallies.gaps.fetch_add(1, Ordering::Relaxed);
+                        talk.say_again_at = None;
                     }
-                    continue;
                 }
             };
-            let (Some(event), Some(tallies)) = (event, weak.upgrade()) else { return };
-            match event {
-                Event::Message(payload) => talk.hear(&tallies, &me, &payload, Instant::now()),
-                Event::Resumed | Event::Lagged { .. } => {
-                    tallies.gaps.fetch_add(1, Ordering::Relaxed);
-                    talk.say_again_at = None;
-                }
+            if guarded("the numbers of job events", turn).await.is_none() {
+                // They may have been those of another instance.
+                tallies.gaps.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
@@ -189,6 +193,14 @@ struct Talk {
 }
 
 impl Talk {
+    /// Says what is due.
+    async fn say(&mut self, tallies: &Tallies, bus: &bus::Handle, me: &InstanceId) {
+        if let Some(message) = self.due(tallies, me, Instant::now()) {
+            let is_sent = publish(bus, &message).await;
+            self.tried(&message, is_sent);
+        }
+    }
+
     fn due(&mut self, tallies: &Tallies, me: &InstanceId, now: Instant) -> Option<Message> {
         let is_open = tallies.open.load(Ordering::Relaxed) > 0;
         let wants = is_open && self.say_again_at.is_none_or(|at| at <= now);

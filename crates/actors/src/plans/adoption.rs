@@ -9,7 +9,7 @@ use cluster::KeyOwner;
 use domain::plan::{StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
 use ledger::jittered;
-use panic_guard::{again_after_panics, guarded};
+use panic_guard::{again_after_panics, guarded, guarded_call};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
@@ -39,7 +39,9 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     let this = Arc::downgrade(inner);
     tokio::spawn(async move {
         while let Some(inner) = this.upgrade() {
-            metrics::gauge!("fencepost_checkpoints_waiting").set(inner.late_plans().len() as f64);
+            guarded_call("the gauge of late checkpoints", || {
+                metrics::gauge!("fencepost_checkpoints_waiting").set(inner.late_plans().len() as f64);
+            });
             drop(inner);
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
         }
@@ -48,14 +50,7 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     tokio::spawn(async move {
         while let Some((plan, died)) = deaths.recv().await {
             let Some(inner) = this.upgrade() else { return };
-            // Once the incarnation is over, an owner that was cut off ends with its arbiter. A panic is logged where it occurs.
-            if !inner.jobs.is_over() {
-                tracing::error!(%plan, "a plan's owner died");
-            }
-            inner.directory.remove(&plan, &died);
-            if inner.jobs.is_serving() {
-                guarded("the adoption of a plan whose owner died", inner.adopt(plan)).await;
-            }
+            guarded("the adoption of a plan whose owner died", inner.bury(plan, &died)).await;
         }
     });
 }
@@ -118,6 +113,18 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Cleans up after an owner that panicked, and adopts its plan.
+    async fn bury(self: &Arc<Self>, plan: PlanId, died: &PlanHandle) {
+        // Once the incarnation is over, an owner that was cut off ends with its arbiter. A panic is logged where it occurs.
+        if !self.jobs.is_over() {
+            tracing::error!(%plan, "a plan's owner died");
+        }
+        self.directory.remove(&plan, died);
+        if self.jobs.is_serving() {
+            self.adopt(plan).await;
+        }
     }
 
     /// Another instance may be quicker.

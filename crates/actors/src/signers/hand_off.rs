@@ -55,8 +55,6 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
             }
             let Some(inner) = inner.upgrade() else { return };
-            let owner = |signer: &SignerId| inner.new_owner(&Resource::signer(signer));
-            forget(&inner.left, LEFT_MAX, owner);
             guarded("the hand-off of signers", inner.hand_off()).await;
         }
     });
@@ -73,6 +71,7 @@ fn forget(left: &DashMap<SignerId, Left>, max: usize, new_owner: impl Fn(&Signer
 
 impl Inner {
     async fn hand_off(&self) {
+        forget(&self.left, LEFT_MAX, |signer| self.new_owner(&Resource::signer(signer)));
         let moved: Vec<_> = self
             .renewals
             .resources()

@@ -2,15 +2,16 @@
 //! Pub/Sub, so it may be lost. An instance repeats its topics; the others send events of a topic for a while after they
 //! heard it last.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use bus::{Channel, Event};
+use bus::{Channel, Event, Subscription};
 use domain::job::{Attempt, Outcome, State};
 use domain::limits::PROGRESS_NOTE_CHARS_MAX;
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::jittered;
 use nodes::connection::{Percent, Progress};
+use panic_guard::{guarded, guarded_call};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -165,6 +166,13 @@ impl Watches {
         }
     }
 
+    /// Says again what is listened to here.
+    fn repeat(&self) {
+        let topics = self.sweep();
+        self.want_all(&topics, true);
+        self.announce_finish_interest();
+    }
+
     /// Announces whether callers wait here.
     fn announce_finish_interest(&self) {
         self.finish_interest.repeat(Instant::now(), |topic| self.announce(topic));
@@ -205,6 +213,20 @@ pub(super) struct Hearing<'h> {
 }
 
 impl Hearing<'_> {
+    fn take(&self, event: Event) {
+        match event {
+            Event::Message(payload) => self.hear(&payload),
+            Event::Resumed | Event::Lagged { .. } => {
+                // What is listened to may not have been heard elsewhere either.
+                let topics = self.watches.sweep();
+                self.watches.want_all(&topics, false);
+                self.watches.finish_interest.missed();
+                self.watches.announce_finish_interest();
+                self.watches.missed();
+            }
+        }
+    }
+
     pub(super) fn hear(&self, payload: &[u8]) {
         let Some(Message { from, notices }) = read(payload) else {
             tracing::warn!("a notice about listeners cannot be read");
@@ -273,13 +295,9 @@ pub(in crate::jobs) fn start(
 ) {
     let weak = Arc::downgrade(watches);
     tokio::spawn(async move {
-        loop {
-            {
-                let Some(watches) = weak.upgrade() else { return };
-                let topics = watches.sweep();
-                watches.want_all(&topics, true);
-                watches.announce_finish_interest();
-            }
+        while let Some(watches) = weak.upgrade() {
+            guarded_call("the repetition of what is listened to", || watches.repeat());
+            drop(watches);
             tokio::time::sleep(jittered(WANTED_AGAIN_EVERY)).await;
         }
     });
@@ -287,36 +305,34 @@ pub(in crate::jobs) fn start(
         return;
     }
     tokio::spawn(tell(bus.clone(), me.clone(), to_tell));
-    let (mut heard, me) = (bus.subscribe(Channel::Watches), me.clone());
-    let weak = Arc::downgrade(watches);
-    tokio::spawn(async move {
-        while let Some(event) = heard.next().await {
-            let Some(watches) = weak.upgrade() else { return };
-            match event {
-                Event::Message(payload) => {
-                    Hearing { watches: &watches, me: &me, progress: &progress }.hear(&payload);
-                }
-                Event::Resumed | Event::Lagged { .. } => {
-                    // What is listened to may not have been heard elsewhere either.
-                    let topics = watches.sweep();
-                    watches.want_all(&topics, false);
-                    watches.finish_interest.missed();
-                    watches.announce_finish_interest();
-                    watches.missed();
-                }
-            }
-        }
-    });
+    tokio::spawn(hear(bus.subscribe(Channel::Watches), Arc::downgrade(watches), me.clone(), progress));
+}
+
+/// Takes what the other instances say, as long as another handle to the watches exists.
+pub(super) async fn hear(
+    mut heard: Subscription,
+    watches: Weak<Watches>,
+    me: InstanceId,
+    progress: ProgressSource,
+) {
+    while let Some(event) = heard.next().await {
+        let Some(watches) = watches.upgrade() else { return };
+        let hearing = Hearing { watches: &watches, me: &me, progress: &progress };
+        guarded_call("the notices about listeners", || hearing.take(event));
+    }
 }
 
 async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Notice>) {
     let mut gathered = Vec::new();
     while to_tell.recv_many(&mut gathered, NOTICES_SENT_AT_ONCE).await > 0 {
-        for payload in messages(&me, gathered.drain(..)) {
-            if let Err(error) = bus.publish(Channel::Watches, &payload).await {
-                tracing::debug!(%error, "notices of job events were lost; listeners read the ledger");
+        let publish = async {
+            for payload in messages(&me, gathered.drain(..)) {
+                if let Err(error) = bus.publish(Channel::Watches, &payload).await {
+                    tracing::debug!(%error, "notices of job events were lost; listeners read the ledger");
+                }
             }
-        }
+        };
+        guarded("the notices of job events", publish).await;
     }
 }
 

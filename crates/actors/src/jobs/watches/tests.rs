@@ -135,6 +135,26 @@ async fn the_watches_of_a_lane_whose_session_is_closed_read_the_ledger_here_and_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_a_defect_interrupts_keeps_out_none_that_comes_behind_it() {
+    let (watches, mut to_tell) = Watches::new(false);
+    let (watches, bus) = (Arc::new(watches), bus::Hub::default().join());
+    let [other, me] = ["i", "j"].map(|name| InstanceId::parse(name).unwrap());
+    let looks = AtomicUsize::new(0);
+    let progress: exchange::ProgressSource = Box::new(move |_| {
+        assert!(looks.fetch_add(1, Ordering::Relaxed) > 0, "made on purpose");
+        None
+    });
+    let heard = bus.subscribe(bus::Channel::Watches);
+    tokio::spawn(exchange::hear(heard, Arc::downgrade(&watches), me.clone(), progress));
+    let question = Notice::Want { topics: vec![job(1).written()], ask: Some(me.to_string()), again: false };
+    for message in exchange::messages(&other, std::iter::once(question)).iter().cycle().take(2) {
+        bus.publish(bus::Channel::Watches, message).await.unwrap();
+    }
+    let answer = tokio::time::timeout(Duration::from_secs(20), to_tell.recv()).await.expect("it hears on");
+    assert!(matches!(answer, Some(Notice::Nothing { .. })), "{answer:?}");
+}
+
 #[tokio::test]
 async fn whoever_wants_all_is_told_so_much_each_second() {
     let (watches, mut to_tell) = Watches::new(false);
