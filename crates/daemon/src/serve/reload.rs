@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use domain::AuditEntry;
-use panic_guard::guarded;
+use panic_guard::{guarded, guarded_call, pause};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::watched::Watched;
@@ -28,6 +28,9 @@ pub struct Reloader {
     /// The files of the connections to other instances.
     peers: Watched,
     hangup: Signal,
+    /// The tokens are to be read once more: the audit did not take the entry, or a defect interrupted that.
+    waits: bool,
+    audited: Audited,
 }
 
 /// Takes SIGHUP over from the system's default, which would end the process.
@@ -56,19 +59,25 @@ impl Reloader {
         let configured = Watched::new(loaded.file.iter().cloned().collect());
         let listener = Watched::new(tls::listener_files(&config));
         let peers = Watched::new(tls::peer_files(&config));
-        Self { sources, config, configured, listener, peers, hangup }
+        let (waits, audited) = (false, Audited::default());
+        Self { sources, config, configured, listener, peers, hangup, waits, audited }
     }
 
     /// Reads tokens and certificates again whenever there is a reason.
     pub async fn run(mut self, targets: Targets) {
+        while guarded("the looks at the files", self.look_always(&targets)).await.is_none() {
+            pause().await;
+        }
+    }
+
+    async fn look_always(&mut self, targets: &Targets) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut waits = false;
         loop {
             let (configured, listener, peers) = tokio::select! {
                 Some(()) = self.hangup.recv() => (true, true, true),
                 _ = looks.tick() => {
-                    let configured = self.configured.is_changed() || waits;
+                    let configured = self.configured.is_changed() || self.waits;
                     (configured, self.listener.is_changed(), self.peers.is_changed())
                 }
             };
@@ -83,9 +92,9 @@ impl Reloader {
             tell_away("peers", &mut self.peers);
             if configured {
                 self.configured.note();
-                let reload = guarded("the reload of the tokens", self.reload(&targets, waits)).await;
+                let reload = guarded("the reload of the tokens", self.reload(targets)).await;
                 // After a panic it is tried again: a token that was removed must not stay in force.
-                waits = reload.is_none_or(|reload| reload == Reload::Waits);
+                self.waits = reload.is_none_or(|reload| reload == Reload::Waits);
                 if let Some(reload) = reload {
                     show_refused("tokens", reload == Reload::Refused);
                     let result = reload.as_str();
@@ -96,8 +105,8 @@ impl Reloader {
                 self.listener.note();
                 // New connections get the new certificates; open ones stay.
                 if let Some(listener) = &targets.tls {
-                    let renewed = async { tls::reload(&self.config, listener) };
-                    if let Some(outcome) = guarded("the reload of certificates", renewed).await {
+                    let renew = || tls::reload(&self.config, listener);
+                    if let Some(outcome) = guarded_call("the reload of certificates", renew) {
                         tell_certificates("listener", outcome);
                     }
                 }
@@ -105,8 +114,8 @@ impl Reloader {
             if peers {
                 self.peers.note();
                 if !tls::peer_files(&self.config).is_empty() {
-                    let renewed = async { tls::renew_peers(&self.config, &targets.peers) };
-                    if let Some(outcome) = guarded("the reload of certificates", renewed).await {
+                    let renew = || tls::renew_peers(&self.config, &targets.peers);
+                    if let Some(outcome) = guarded_call("the reload of certificates", renew) {
                         tell_certificates("peers", outcome);
                     }
                 }
@@ -115,7 +124,7 @@ impl Reloader {
     }
 
     /// Reads the tokens and, once the audit has its entry, puts them in force.
-    async fn reload(&mut self, targets: &Targets, has_waited: bool) -> Reload {
+    async fn reload(&mut self, targets: &Targets) -> Reload {
         let loaded = match self.sources.load() {
             Ok(loaded) => loaded,
             Err(refused) => {
@@ -132,9 +141,9 @@ impl Reloader {
         }
         let changes = entry(before, after);
         if let Some(changes) = &changes
-            && let Err(error) = targets.ledger.audit(changes).await
+            && let Err(error) = self.audited.note(&targets.ledger, changes).await
         {
-            if !has_waited {
+            if !self.waits {
                 tracing::warn!(%error, "the tokens stay as they are until the audit takes the entry of their reload");
             }
             return Reload::Waits;
@@ -161,7 +170,23 @@ impl Reloader {
             }
         }
         self.config.auth = loaded.config.auth;
+        self.audited = Audited::default();
         Reload::Done
+    }
+}
+
+/// The entry of a reload that the audit has taken while the tokens are not in force yet: a defect may come between the two.
+#[derive(Default)]
+struct Audited(Option<AuditEntry>);
+
+impl Audited {
+    /// Has the audit take an entry, once for as long as this is remembered.
+    async fn note(&mut self, ledger: &ledger::Handle, entry: &AuditEntry) -> ledger::Result<()> {
+        if self.0.as_ref() != Some(entry) {
+            ledger.audit(entry).await?;
+            self.0 = Some(entry.clone());
+        }
+        Ok(())
     }
 }
 
@@ -242,6 +267,27 @@ mod tests {
     fn token(name: &str, secret: &str) -> AuthToken {
         let (token, scopes) = (secret.to_owned(), vec!["submit".to_owned()]);
         AuthToken { name: name.to_owned(), token, scopes, ..AuthToken::default() }
+    }
+
+    #[tokio::test]
+    async fn an_entry_of_which_the_tokens_are_not_in_force_yet_is_not_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 1_000,
+            call_timeout_ms: 60_000,
+        };
+        let ledger = ledger::open(&options).await.unwrap();
+        let [one, other] = ["one", "other"].map(|name| entry(&[], &[token(name, "s")]).unwrap());
+        let mut audited = Audited::default();
+        for entry in [&one, &one, &other] {
+            audited.note(&ledger, entry).await.unwrap();
+        }
+        let filter = ledger::AuditFilter { limit: 10, ..ledger::AuditFilter::default() };
+        let noted = ledger.audits(&filter).await.unwrap();
+        let noted: Vec<_> = noted.into_iter().map(|noted| noted.after).collect();
+        assert_eq!(noted, [other.after, one.after], "the newest first");
     }
 
     #[test]
