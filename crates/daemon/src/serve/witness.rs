@@ -62,6 +62,9 @@ pub struct Witness {
     has_refused: bool,
     /// Why the ledger counts as gone back, as far as is known.
     reason: Option<Reason>,
+    /// That the ledger went back or was recovered, until what is in memory is dropped for it: also where a defect
+    /// interrupts the look that has found it.
+    news: Option<Found>,
 }
 
 /// A witness that looks again and again, in a task of its own.
@@ -95,8 +98,19 @@ impl Witness {
         }
         let extension = format!("{:016x}.new", rand::random::<u64>());
         let (written, is_written, is_unwritable) = (None, true, false);
-        let (has_refused, reason) = (false, None);
-        Ok(Self { known, file, extension, written, is_written, is_unwritable, clock, has_refused, reason })
+        let (has_refused, reason, news) = (false, None, None);
+        Ok(Self {
+            known,
+            file,
+            extension,
+            written,
+            is_written,
+            is_unwritable,
+            clock,
+            has_refused,
+            reason,
+            news,
+        })
     }
 
     /// Waits until the ledger is the one that was known: for one that does not answer as long as `patience` allows, for one that
@@ -116,9 +130,8 @@ impl Witness {
     ) -> Result<(), Failure> {
         let give_up = Instant::now() + patience;
         loop {
-            let had_refused = self.has_refused;
             let found = self.look(ledger, api).await;
-            if matches!(found, Ok(Found::Recovered)) || (self.has_refused && !had_refused) {
+            if self.news.take().is_some() {
                 snowflakes.recall();
             }
             match found {
@@ -199,19 +212,12 @@ impl Witness {
         let mut missing = None;
         loop {
             looks.tick().await;
-            let had_refused = self.has_refused;
-            match guarded("the look at the ledger", self.look(ledger, api)).await {
-                Some(Ok(Found::Recovered)) => {
-                    in_memory.drop_all();
+            guarded("the look at the ledger", self.look(ledger, api)).await;
+            if let Some(news) = self.news.take() {
+                in_memory.drop_all();
+                if news == Found::Recovered {
                     missing = secret;
                 }
-                Some(Ok(Found::WentBack)) if !had_refused => in_memory.drop_all(),
-                // What was found is lost, but the refusal has begun or ended by it.
-                None if self.has_refused != had_refused => {
-                    in_memory.drop_all();
-                    missing = secret;
-                }
-                Some(Ok(Found::Current | Found::WentBack) | Err(_)) | None => {}
             }
             // Before the recovery the state may not be whole yet, and what is restored may have the secret.
             if let Some(secret) = missing.filter(|_| !self.has_refused)
@@ -255,7 +261,10 @@ impl Witness {
             Ok(Seen::Current(identity)) => {
                 let is_recovered =
                     self.known.as_ref().is_some_and(|known| identity.is_recovered_since(known));
-                if std::mem::take(&mut self.has_refused) {
+                if is_recovered {
+                    self.news = Some(Found::Recovered);
+                }
+                if self.has_refused {
                     metrics::gauge!("fencepost_ledger_went_back").set(0.0);
                     let position = identity.position;
                     if is_recovered {
@@ -264,6 +273,7 @@ impl Witness {
                         tracing::warn!(position, "the ledger is as far as it was known to be; serving again");
                     }
                     refuse(None);
+                    self.has_refused = false;
                 }
                 if !is_recovered {
                     self.note_failover(&identity);
@@ -274,6 +284,7 @@ impl Witness {
             Ok(Seen::WentBack(found, reason)) => {
                 self.reason = Some(reason);
                 if !std::mem::replace(&mut self.has_refused, true) {
+                    self.news = Some(Found::WentBack);
                     metrics::counter!("fencepost_ledger_went_back_total").increment(1);
                     metrics::gauge!("fencepost_ledger_went_back").set(1.0);
                     tracing::error!(
@@ -467,6 +478,7 @@ fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
 
@@ -547,6 +559,30 @@ mod tests {
         assert_eq!((recovered, is_over), (Found::Recovered, true));
         witness.write_now();
         assert_eq!(remembered(&file), Some(1 << 40));
+    }
+
+    #[test]
+    fn what_a_look_has_found_is_not_forgotten_where_a_defect_interrupts_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut witness = started(&folder.path().join("witness"));
+        let interrupted = |witness: &mut Witness, seen| {
+            let note = || witness.note(seen, |_| panic!("made on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(note)).is_err());
+            witness.news.take()
+        };
+        witness.note(current(9), |_| {}).unwrap();
+        assert_eq!(witness.news, None);
+        assert_eq!(interrupted(&mut witness, behind(7)), Some(Found::WentBack));
+        witness.note(behind(7), |_| {}).unwrap();
+        assert_eq!(witness.news, None, "it is known");
+        assert_eq!(interrupted(&mut witness, current(1 << 40)), Some(Found::Recovered));
+        let mut is_over = false;
+        witness.note(current(1 << 40), |why| is_over = why.is_none()).unwrap();
+        assert!(is_over, "it is told again");
+        witness.news = None;
+        // Between two looks: nothing is refused, and nothing else says so.
+        witness.note(current(1 << 41), |why| panic!("{why:?}")).unwrap();
+        assert_eq!(witness.news, Some(Found::Recovered));
     }
 
     #[test]
