@@ -29,7 +29,8 @@ use super::fifo::SessionFifo;
 use super::jobs::{LaneJobs, Phase};
 use super::limits::{EMPTY_KEPT, OLDER_LOOK_EVERY, REREAD_EVERY, SUBMISSIONS_WAITING_MAX};
 use super::messages::{
-    BatchId, Callers, Command, CommitFailure, Effect, Enqueue, PendingSubmission, Read, Refused, Snapshot,
+    AttemptEvent, BatchId, Callers, Command, CommitFailure, Effect, Enqueue, PendingSubmission, Read,
+    Refused, Snapshot,
 };
 use super::older_attempts::OlderAttempts;
 use super::round::{AfterCommit, CommittedBatch, Item, Placing};
@@ -376,7 +377,8 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// What comes to an owner that ends is dealt with as if it had ended: callers ask the next one, and the ledger tells it the
-    /// rest. A result is written by its node's instance.
+    /// rest. A result is written by its node's instance. Of an attempt that does not count the next owner could not know that, so
+    /// it is taken back.
     fn turn_away(&mut self, command: Command<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
         match command {
             Command::SlotReserved(job, attempt, slot) => {
@@ -389,6 +391,10 @@ impl<C: Callers> LaneState<C> {
             }
             // They are of commands that were begun.
             Command::Submit(new) if new.iter().all(|one| one.is_looked_up) => self.line_up(new),
+            Command::Attempt(job, attempt, AttemptEvent::Revoked(why, reason)) if !why.counts() => {
+                let event = AttemptEvent::Revoked(why, reason);
+                self.inbox.push_back(Command::Attempt(job, attempt, event));
+            }
             other => refuse(other, effects),
         }
     }
@@ -400,7 +406,7 @@ impl<C: Callers> LaneState<C> {
                 return;
             }
             if self.stopping {
-                let goes_on = self.has_submissions();
+                let goes_on = self.has_submissions() || !self.inbox.is_empty();
                 if goes_on && self.can_start() {
                     self.start_round(now, effects);
                     continue;

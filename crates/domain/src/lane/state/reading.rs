@@ -341,7 +341,7 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if std::mem::take(&mut self.stranded) == StrandedLook::UnderWay {
+        if std::mem::take(&mut self.stranded) == StrandedLook::UnderWay && !self.stopping {
             for (job, attempt, state, is_gone) in lost {
                 let (why, reason) = match state {
                     State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
@@ -371,7 +371,7 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
     ) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
-        if self.stage != Stage::Serving {
+        if self.stage != Stage::Serving || self.stopping {
             return effects;
         }
         for (job, attempt, found) in found {

@@ -29,15 +29,15 @@ impl<C: Callers> LaneState<C> {
     /// Takes commands in, and has the round committed as soon as it has its slots.
     pub(super) fn start_round(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
         let mut round = PendingBatch::default();
-        // An owner that ends takes in no more than the rest of what it has begun.
+        // An owner that ends has turned away what it does not take in.
+        let mut others = 0;
+        while others < ROUND_COMMANDS_MAX
+            && let Some(command) = self.inbox.pop_front()
+        {
+            others += usize::from(!matches!(command, Command::Submit(_)));
+            self.take_in(command, &mut round, now, effects);
+        }
         if !self.stopping {
-            let mut others = 0;
-            while others < ROUND_COMMANDS_MAX
-                && let Some(command) = self.inbox.pop_front()
-            {
-                others += usize::from(!matches!(command, Command::Submit(_)));
-                self.take_in(command, &mut round, now, effects);
-            }
             self.look_at_due(&mut round, now, effects);
         }
         let accepted = self.accept(now, effects);

@@ -6,6 +6,7 @@ mod lookups;
 mod notices;
 mod refused_batches;
 mod sessions;
+mod stopping;
 mod stranded;
 mod taken_over;
 mod turns;
