@@ -221,6 +221,18 @@ impl AttachedNode {
         std::mem::take(&mut self.out)
     }
 
+    /// The frames that dispatch these attempts were not sent before the socket was closed, and never are: their slots are free,
+    /// and their lanes are to hear so. Call it after [`Self::leave`].
+    pub fn take_back(&mut self, unsent: impl IntoIterator<Item = Slot>) -> Vec<Effect> {
+        for slot in unsent {
+            if self.connection.take_back(slot) {
+                self.too_late(slot);
+                self.out.push(Effect::SlotFreed(slot));
+            }
+        }
+        std::mem::take(&mut self.out)
+    }
+
     /// What is left of the node, once every call that was under way is answered; nothing of a node that was never
     /// registered.
     #[must_use]

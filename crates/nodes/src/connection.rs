@@ -193,6 +193,15 @@ impl Connection {
         self.live_mut().map_or_else(Vec::new, |live| live.drain(is_draining, now))
     }
 
+    /// The frame that dispatches the attempt was not sent, and never is: its slot is free, unless the node has spoken of the
+    /// attempt. Whether it is.
+    pub fn take_back(&mut self, slot: Slot) -> bool {
+        match &mut self.phase {
+            Phase::Live(live) | Phase::Ended(Some(live)) => live.take_back(slot),
+            Phase::Opened(_) | Phase::Ended(None) => false,
+        }
+    }
+
     /// Ends the connection, for a reason that is not the node's frames.
     pub fn end(&mut self, code: CloseCode, why: String) -> Effects {
         if self.is_over() {

@@ -285,6 +285,10 @@ impl Live {
         }
     }
 
+    pub(super) fn take_back(&mut self, slot: Slot) -> bool {
+        self.stage(slot) == Some(Stage::Sent) && self.slots.remove(&slot).is_some()
+    }
+
     pub(super) fn drain(&mut self, is_drained: bool, now: Instant) -> Effects {
         let is_news = is_drained != self.is_drained;
         self.is_drained = is_drained;

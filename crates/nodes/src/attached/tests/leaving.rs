@@ -95,6 +95,23 @@ fn what_is_called_off_on_its_way_to_a_node_that_leaves_has_no_slot_once_it_came_
 }
 
 #[test]
+fn a_dispatch_whose_frame_was_not_sent_before_the_socket_was_closed_is_undeliverable_and_has_no_slot() {
+    let mut rig = Rig::busy(&[1]);
+    for n in [2, 3] {
+        rig.apply(wanted([own(n)]));
+        rig.apply(sent([n], Ok(vec![true])));
+    }
+    rig.apply(wanted([FromLane::Cancel(slot(3))]));
+    assert!(rig.node.leave().is_empty());
+    let effects: Vec<_> = rig.node.take_back(slots(&[1, 3])).iter().map(name).collect();
+    assert_eq!(effects, ["undeliverable 3", "slot freed 3"], "the node has acknowledged the first one");
+    let departure = rig.node.departure().unwrap();
+    let held: HashSet<_> = departure.slots.iter().copied().collect();
+    assert_eq!(held, slots(&[1, 2]).into_iter().collect());
+    assert_eq!((departure.unanswered, departure.record.status.used), (slots(&[2]), 2));
+}
+
+#[test]
 fn dispatches_that_are_held_back_are_refused_when_the_node_leaves() {
     let mut rig = Rig::registered(&[]);
     rig.after(AUTHORITY);
