@@ -92,7 +92,7 @@ use lifetime::{Lifetime, Phase};
 use limits::{LEFT_PLANS_MAX, OPENED_AT_ONCE};
 use messages::{Directory, LaneCommand};
 use node_gateway::NodeGateway;
-pub use node_gateway::{Departing, HolderNote, NodeOutbox, ToNode};
+pub use node_gateway::{Departing, HolderNote, NodeOutbox, OpenSocket, ToNode};
 use own_lanes::OwnLanes;
 use passing_on::PassingOn;
 pub(crate) use plan_lane::PlanLane;

@@ -55,8 +55,9 @@ use witness::{Looking, Witness};
 const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
 /// The number of those steps.
 const LAST_STEPS: usize = 7;
-/// How long a stop waits for the requests under way before it lets go of sessions and plans: most requests are answered by then,
-/// and nobody serves these keys in the meantime, since the instance refuses whatever comes for them.
+/// How long a stop waits for the requests under way, and for the ends of the nodes' sockets, before it lets go of sessions and
+/// plans: most requests are answered by then, and nobody serves these keys in the meantime, since the instance refuses whatever
+/// comes for them.
 const SESSIONS_KEPT_MAX: Duration = Duration::from_secs(1);
 /// The pause between two tries to reach a ledger that is away, at the start or for a new incarnation, before
 /// jitter.
@@ -357,7 +358,9 @@ impl Daemon {
                 signers.stop().await;
             };
             let of_jobs = async {
-                let _ = timeout(SESSIONS_KEPT_MAX, api.idle()).await;
+                // The lanes take back what the sockets had not sent: the next owners could not tell.
+                let quiet = async { tokio::join!(api.idle(), jobs.until_no_socket()) };
+                let _ = timeout(SESSIONS_KEPT_MAX, quiet).await;
                 jobs.wind_down().await;
                 // A plan that ends tells its lane so.
                 plans.stop().await;

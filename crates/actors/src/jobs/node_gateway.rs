@@ -12,7 +12,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::{HeldAttempt, jittered};
 use nodes::{GivenBack, HolderSlots, Registry};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::delivery::{Dispatch, DispatchNotice, Noticed, RetryPolicy, Withdrawal};
@@ -65,6 +65,8 @@ pub(super) struct NodeGateway {
     attempts: LocalAttempts,
     /// When a node connected here last.
     attached: Mutex<Option<Instant>>,
+    /// Each [`OpenSocket`] has a receiver.
+    open: watch::Sender<()>,
 }
 
 struct Socket {
@@ -125,6 +127,14 @@ pub struct NodeOutbox {
     since: Instant,
     attached: Instant,
     messages: mpsc::Receiver<Outgoing>,
+    open: OpenSocket,
+}
+
+/// A node's socket of which the lanes may still hear. As long as this exists, [`super::Jobs::until_no_socket`] waits.
+#[derive(Clone)]
+#[must_use]
+pub struct OpenSocket {
+    _receiver: watch::Receiver<()>,
 }
 
 impl NodeOutbox {
@@ -149,6 +159,12 @@ impl NodeOutbox {
             }
         }
         messages
+    }
+
+    /// The socket is closed: what still waits for the node is refused. The answer is to be kept until the lanes have heard what
+    /// became of the rest.
+    pub fn close(self) -> OpenSocket {
+        self.open.clone()
     }
 }
 
@@ -211,7 +227,7 @@ impl NodeGateway {
     ) -> Arc<Self> {
         let (sockets, departing, attempts) = (DashMap::new(), DashMap::new(), LocalAttempts::default());
         let outgoing_bytes = Arc::new(Semaphore::new(OUTGOING_BYTES_MAX));
-        let attached = Mutex::new(None);
+        let (attached, open) = (Mutex::new(None), watch::Sender::new(()));
         Arc::new(Self {
             ledger,
             registry,
@@ -222,6 +238,7 @@ impl NodeGateway {
             outgoing_bytes,
             attempts,
             attached,
+            open,
         })
     }
 
@@ -253,7 +270,13 @@ impl NodeGateway {
         }
         // Since it said hello, some of them may have been found orphaned, when it could not be told so.
         self.attempts.listed(node, listed);
-        NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, attached, messages }
+        let open = OpenSocket { _receiver: self.open.subscribe() };
+        NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, attached, messages, open }
+    }
+
+    /// Returns when there is no [`OpenSocket`].
+    pub(super) async fn until_no_socket(&self) {
+        self.open.closed().await;
     }
 
     /// Whether a node has connected here so lately: selections may not know it yet.

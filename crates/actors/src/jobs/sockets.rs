@@ -39,6 +39,11 @@ impl Jobs {
         self.sockets.gateway.attach(node, since, running, Arc::clone(slots))
     }
 
+    /// Returns when no socket of a node is open here, and the lanes were told what became of all that was on its way to nodes.
+    pub async fn until_no_socket(&self) {
+        self.sockets.gateway.until_no_socket().await;
+    }
+
     /// Whether a socket of the node is held here.
     #[must_use]
     pub fn is_attached(&self, node: &NodeId) -> bool {

@@ -69,6 +69,14 @@ pub fn to_wire(frame: ToNode, pools: impl FnOnce() -> Option<Vec<String>>) -> Op
     })
 }
 
+/// The attempt that a frame dispatches, if it dispatches one.
+pub fn dispatched(frame: &SchedulerFrame) -> Option<Slot> {
+    match frame {
+        SchedulerFrame::Dispatch(dispatch) => slot(&dispatch.job, dispatch.attempt).ok(),
+        _ => None,
+    }
+}
+
 fn notice(slot: Slot) -> Notice {
     Notice { job: slot.job.to_string(), attempt: slot.attempt.get() }
 }

@@ -45,6 +45,8 @@ use calls::{Calls, by_writer, frame_of};
 
 /// Why nodes are sent away, also those that say hello.
 const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
+/// Why nodes are sent away at the end.
+const STOPPING: &str = "this instance is stopping; connect to another";
 
 /// One socket, from its opening to its end.
 pub struct Socket {
@@ -180,13 +182,23 @@ impl Socket {
                         self.go_away(CUT_OFF);
                     }
                 }
-                () = &mut draining => self.go_away("this instance is stopping; connect to another"),
+                () = &mut draining => self.go_away(STOPPING),
             }
-            // Nothing is read until the frames that wait are sent.
+            // Nothing is read until the frames that wait are sent. A node that does not read holds up no stop.
             let not_reading_since = Instant::now();
-            if !self.flush().await {
-                let why = "the node does not read what it is sent".to_owned();
-                self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
+            tokio::select! {
+                biased;
+                is_read = self.flush() => {
+                    if !is_read {
+                        let why = "the node does not read what it is sent".to_owned();
+                        self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
+                    }
+                }
+                () = state.traffic.until_draining() => {
+                    if self.closing.is_none() {
+                        self.go_away(STOPPING);
+                    }
+                }
             }
             pauses.add(not_reading_since.elapsed());
         }
@@ -429,7 +441,8 @@ impl Socket {
         }
     }
 
-    /// Sends all frames that wait. `false` if the node does not read them.
+    /// Sends all frames that wait. `false` if the node does not read them. Those that the connection has not been given, also
+    /// where this is cut off, wait still.
     async fn flush(&mut self) -> bool {
         if let Some(ping) = self.ping.take()
             && self.outlet.pong(&ping).await == Err(Unsent::NotRead)
@@ -449,14 +462,16 @@ impl Socket {
                 taken += 1;
                 texts.push(text);
             }
-            self.out.drain(..taken);
             let message =
                 if is_batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
-            match self.outlet.text(message).await {
-                Ok(()) => {}
-                // A socket that is closed is found by the next read.
-                Err(Unsent::Closed) => return true,
-                Err(Unsent::NotRead) => return false,
+            let sent = self.outlet.text(message).await;
+            if sent == Err(Unsent::NotRead) {
+                return false;
+            }
+            self.out.drain(..taken);
+            // A socket that is closed is found by the next read.
+            if sent == Err(Unsent::Closed) {
+                return true;
             }
         }
         true
@@ -466,12 +481,13 @@ impl Socket {
     async fn depart(mut self) {
         self.say_goodbye();
         self.holder_note = None;
-        let effects = self.node.leave();
+        let mut effects = self.node.leave();
+        effects.extend(self.node.take_back(self.out.iter().filter_map(frames::dispatched)));
         self.early.shrink(self.early.amount());
         self.carry_out_all(effects);
         let departing = self.node.node().map(|node| self.incarnation.jobs.departs(node));
-        // What still waits for the node is refused now, not when the last call has ended.
-        self.mailbox = None;
+        // What still waits for the node is refused now, not when the last call has ended. A stop waits for that.
+        let _open = self.mailbox.take().map(NodeOutbox::close);
         loop {
             match guarded("a call of a node's socket", self.calls.next()).await {
                 Some(Some(Some(event))) => self.apply(event),

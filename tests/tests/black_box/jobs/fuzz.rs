@@ -267,6 +267,17 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
 
 /// A node with much work, of which it reads nothing until the instance has lost its patience; and its jobs.
 async fn slow_node(rig: &Rig) -> (WebSocketStream<TcpStream>, Vec<String>) {
+    let (slow, ids) = silent_node(rig, json!({})).await;
+    until("it is found to be slow", async || {
+        let log = rig.instance(0).await.whole_log();
+        log.contains(&format!("\"code\":{}", close::SLOW_READER))
+    })
+    .await;
+    (slow, ids)
+}
+
+/// A node with much work, of which it reads nothing; and its jobs, which have these fields beside.
+pub async fn silent_node(rig: &Rig, fields: Value) -> (WebSocketStream<TcpStream>, Vec<String>) {
     // More than the connection and the instance keep for a node.
     const JOBS: usize = 96;
     let url = rig.urls[0].clone();
@@ -275,18 +286,13 @@ async fn slow_node(rig: &Rig) -> (WebSocketStream<TcpStream>, Vec<String>) {
     let mut ids = Vec::new();
     for _ in 0..JOBS {
         let job = with(json!({"payload": payload}), json!({"backoff": {"initial_ms": 0}}));
-        ids.push(rig.submit(0, job).await);
+        ids.push(rig.submit(0, with(job, fields.clone())).await);
     }
     let mut request = format!("{}/v1/nodes/ws", url.replace("http", "ws")).into_client_request().unwrap();
     request.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
     let mut slow = with_little_room(request).await;
     let hello = json!({"type": "hello", "node_id": "slow", "capacity": JOBS, "running": []});
     slow.send(Message::text(written(&hello))).await.unwrap();
-    until("it is found to be slow", async || {
-        let log = rig.instance(0).await.whole_log();
-        log.contains(&format!("\"code\":{}", close::SLOW_READER))
-    })
-    .await;
     (slow, ids)
 }
 

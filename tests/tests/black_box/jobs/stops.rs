@@ -1,13 +1,18 @@
 //! Instances that end just after a node has begun a job, and take the node along: the attempt counts, and is not run again.
-//! And what the sockets hear of an instance that stops.
+//! One that is known not to have been sent does not. And what the sockets hear of an instance that stops.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::json;
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use testkit::instance::Setup;
+use testkit::node::Message;
 use testkit::process::Signal;
 
+use super::fuzz::silent_node;
 use super::hand::Hand;
-use super::rig::{Node, Rig, hold, past, with};
+use super::rig::{Node, PATIENCE, Rig, hold, past, with};
 use super::sessions::{Talk, open};
 use crate::until;
 
@@ -83,6 +88,55 @@ async fn the_next_owner_runs_nothing_again_that_the_node_of_a_stopped_instance_h
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_owner_runs_nothing_again_that_the_node_of_a_killed_instance_had_begun() {
     the_next_owner_runs_nothing_again(Signal::Kill, &["node_lost", "unlisted"]).await;
+}
+
+/// For a node that says nothing: it gets work meanwhile, and what it is sent need not be acknowledged soon.
+fn undemanding(setup: Setup) -> Setup {
+    setup
+        .env("FENCEPOST__NODES__HEARTBEAT_MS", "5000")
+        .env("FENCEPOST__NODES__VOUCHED_MS", "13000")
+        .env("FENCEPOST__NODES__RESERVATION_MS", "14000")
+        .env("FENCEPOST__NODES__ACK_MS", "30000")
+        .env("FENCEPOST__NODES__UNANSWERED_MS", "60000")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_that_does_not_read_was_not_sent_when_its_instance_stops_does_not_count() {
+    let rig = Rig::alone_and(undemanding).await;
+    let (mut slow, ids) = silent_node(&rig, json!({"max_attempts": 1})).await;
+    until("all of them are dispatched", async || {
+        let waiting = rig.get(0, "/v1/jobs?state=CREATED&limit=1").await;
+        waiting["items"].as_array().unwrap().is_empty()
+    })
+    .await;
+    rig.end(0, Signal::Terminate).await;
+    // What lies in the connection still arrives.
+    let mut arrived = HashSet::new();
+    let read = async {
+        while let Some(Ok(message)) = slow.next().await {
+            let Message::Text(text) = message else { continue };
+            let frame: Value = serde_json::from_str(&text).unwrap();
+            arrived.extend(frame["job"].as_str().map(str::to_owned));
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("the socket ends");
+    assert!(!arrived.is_empty());
+    rig.instance(0).await.start().await.unwrap();
+    let mut unsent = Vec::new();
+    for id in &ids {
+        if past(&rig.job(0, id).await).iter().any(|(_, how)| how == "undeliverable") {
+            unsent.push(id);
+        }
+    }
+    assert!(unsent.iter().all(|id| !arrived.contains(*id)), "what may have run counts");
+    assert!(unsent.len() > ids.len() / 3, "{} of {}", unsent.len(), ids.len());
+    let other = rig.node(&[0], "other", |options| options.capacity = 4).await;
+    for id in unsent {
+        let job = rig.finished(0, id).await;
+        assert_eq!((&job["node"], &job["outcome"]), (&json!("other"), &json!("succeeded")), "{job:#}");
+        assert_eq!(other.runs.of(id).len(), 1);
+    }
+    rig.no_defect().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use domain::job::Assignment;
+use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::*;
@@ -185,6 +186,22 @@ async fn what_still_waits_when_a_socket_is_closed_is_undeliverable() {
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
     assert_eq!(event_now(&mut here.owner).await, None, "the other was called off");
     assert!(!here.gateway.is_attached(&node("n")));
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_a_socket_until_the_lanes_have_heard_all_of_it() {
+    let mut here = here().await;
+    let gateway = Arc::clone(&here.gateway);
+    gateway.until_no_socket().await;
+    let outbox = gateway.attach(&node("n"), Instant::now(), &[], Arc::default());
+    gateway.deliver(dispatch(1, "n", "a"));
+    let mut over = std::pin::pin!(gateway.until_no_socket());
+    assert!(over.as_mut().now_or_never().is_none(), "it is there");
+    let open = outbox.close();
+    assert_eq!(here.revoked(1).await, Revoked::Undeliverable);
+    assert!(over.as_mut().now_or_never().is_none(), "its calls may be under way");
+    drop(open);
+    over.await;
 }
 
 #[tokio::test]

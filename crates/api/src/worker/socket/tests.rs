@@ -1,6 +1,6 @@
 //! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, which time does not count against a node, what a connection leaves that got the node's record too late, and who is not
-//! there though the bus shows its presence.
+//! room, which time does not count against a node, what of the frames for a node was sent when the instance stops, what a
+//! connection leaves that got the node's record too late, and who is not there though the bus shows its presence.
 
 use std::slice;
 
@@ -8,10 +8,10 @@ use actix_web::body::to_bytes;
 use actix_web::dev::Payload;
 use bus::{Connected, Epoch, NewConnection, NodeState, Report, Version, Written};
 use domain::JobId;
-use domain::job::Attempt;
+use domain::job::{Attempt, Spec};
 use futures_util::{StreamExt, stream};
 use nodes::attached::{Known, Registering};
-use nodes::connection::Hello;
+use nodes::connection::{Dispatch, Hello};
 use tempfile::TempDir;
 
 use super::*;
@@ -150,6 +150,29 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
     assert!(!sent.unwrap().is_empty());
     let now = Instant::now();
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
+}
+
+#[actix_web::test]
+async fn a_node_that_does_not_read_holds_up_no_stop_and_it_is_known_what_it_was_not_sent() {
+    const DISPATCHES: u128 = 100;
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    // Of a connection on which nothing comes, and which takes nothing before the end.
+    let silent = Payload::Stream { payload: stream::pending().boxed_local() };
+    let (request, Opened { response, outlet, mut messages, pauses, .. }) = opened_with(&state, silent).await;
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
+    for n in 1..=DISPATCHES {
+        let node_job = Spec::new("1").node_job(None);
+        socket.send(ToNode::Dispatch(Dispatch { slot: slot(n), node_job }));
+    }
+    tokio::join!(socket.serve(&mut messages, &pauses), async { state.traffic.drain() });
+    assert!(matches!(socket.closing, Some(Closing::ByInstance(CloseCode::GoingAway, _))));
+    let unsent: Vec<_> = socket.out.iter().filter_map(frames::dispatched).collect();
+    drop(socket);
+    let sent = to_bytes(response.into_body()).await.unwrap();
+    let sent = String::from_utf8_lossy(&sent).matches(r#""type":"dispatch""#).count() as u128;
+    assert!((1..DISPATCHES).contains(&sent), "{sent}");
+    assert!(unsent.into_iter().eq((sent + 1..=DISPATCHES).map(slot)), "each is sent, or waits");
 }
 
 #[actix_web::test]
