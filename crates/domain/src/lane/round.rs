@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::messages::{BatchId, Callers, PendingSubmission};
+use super::messages::{BatchId, Callers, Effect, PendingSubmission};
 use crate::job::{
     Assignment, Attempt, Change, Class, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Revoked,
 };
-use crate::{JobId, KeyScope, NodeId, Timestamp};
+use crate::{JobId, KeyScope, NodeId, Timestamp, Token};
 
 /// One write of a round, and what follows from it.
 pub(super) struct Item<C: Callers> {
@@ -72,6 +72,19 @@ impl<C: Callers> AfterCommit<C> {
             Self::Submitted { instead_of, .. } | Self::Dispatched { instead_of, .. } => *instead_of,
             Self::Completed { .. } | Self::Revoked { .. } | Self::Ended { .. } => None,
         }
+    }
+
+    /// Gives back the slot that was reserved for its attempt under this token; `None` where none was: it is to get another job's
+    /// slot, or begins no attempt.
+    pub(super) fn release(&self, token: Token) -> Option<Effect<C>> {
+        let (job, attempt, placed) = match self {
+            Self::Submitted { job, placed: Some(placed), instead_of: None, .. } => {
+                (job.id, CurrentAttempt::FIRST.attempt, placed)
+            }
+            Self::Dispatched { job, current, placed, instead_of: None } => (job.id, current.attempt, placed),
+            _ => return None,
+        };
+        Some(Effect::ReleaseSlot { node: placed.node.clone(), job, attempt, token })
     }
 }
 
@@ -163,7 +176,7 @@ pub(super) struct Placing<C: Callers> {
     pub(super) next: Option<NextInLine>,
     /// The lease was lost or given back meanwhile: nothing of it may be written.
     pub(super) is_void: bool,
-    pub(super) token: crate::Token,
+    pub(super) token: Token,
 }
 
 /// A delayed job, as the ledger has it.

@@ -579,14 +579,7 @@ impl<C: Callers> LaneState<C> {
     /// Gives back what a round has that will not be written.
     fn dissolve(&mut self, placing: Placing<C>, effects: &mut Vec<Effect<C>>) {
         for item in placing.round.in_order() {
-            if let AfterCommit::Dispatched { job, current, placed, instead_of: None } = &item.then {
-                effects.push(Effect::ReleaseSlot {
-                    node: placed.node.clone(),
-                    job: job.id,
-                    attempt: current.attempt,
-                    token: placing.token,
-                });
-            }
+            effects.extend(item.then.release(placing.token));
             failed(item.then, effects);
         }
         self.submissions.put_back(placing.accepted.into_iter().map(|(_, submission)| submission));

@@ -24,7 +24,11 @@ struct Gathered<'a, C: Callers> {
     effects: &'a mut Vec<Effect<C>>,
 }
 
-impl<C: Callers> Gathered<'_, C> {
+impl<'a, C: Callers> Gathered<'a, C> {
+    const fn new(effects: &'a mut Vec<Effect<C>>) -> Self {
+        Self { over: Vec::new(), next: Vec::new(), by_key: Vec::new(), effects }
+    }
+
     /// To its node, or to the result that passes its slot on to it.
     fn send_on(&mut self, order: DispatchOrder, instead_of: Option<JobId>) {
         match instead_of {
@@ -100,72 +104,17 @@ impl<C: Callers> LaneState<C> {
         }
         let (id, jobs) = (batch.id, batch.jobs().collect::<Vec<_>>());
         self.pages.committed(&batch);
-        let mut by_key = Vec::new();
+        let mut gathered = Gathered::new(effects);
         for (then, write) in batch.thens.into_iter().zip(&*batch.writes) {
-            match then {
-                AfterCommit::Submitted { reply, placed, instead_of, .. } => {
-                    let own = placed.filter(|_| instead_of.is_none());
-                    self.not_submitted(write, reply, own, Refused::Defect, &mut by_key, effects);
-                }
-                AfterCommit::Dispatched { current, placed, instead_of, .. } => {
-                    let own = Some(placed).filter(|_| instead_of.is_none());
-                    self.not_dispatched(write, current.attempt, own, effects);
-                }
-                AfterCommit::Completed { .. } | AfterCommit::Revoked { .. } => {
-                    self.lookups.push_back(write.change.job());
-                }
-                AfterCommit::Ended { replies, .. } => {
-                    self.lookups.push_back(write.change.job());
-                    let refused = Err(Refused::Defect);
-                    effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, refused)));
-                }
-            }
+            self.not_written(then, write, JobVerdict::Refused, &mut gathered);
         }
+        let Gathered { over, by_key, effects, .. } = gathered;
+        // The instance that holds a node's socket writes a result that is not answered.
+        drop(over);
         if !by_key.is_empty() {
             effects.push(Effect::AnswerByKey(by_key));
         }
         self.go_on_after(id, &jobs, now, effects);
-    }
-
-    /// A new job was not written. A slot of its own is given back.
-    fn not_submitted(
-        &mut self,
-        write: &JobWrite,
-        reply: C::Submit,
-        own: Option<Assignment>,
-        otherwise: Refused,
-        by_key: &mut Vec<KeyedAnswer<C>>,
-        effects: &mut Vec<Effect<C>>,
-    ) {
-        if let Some(placed) = own {
-            let (node, attempt, token) = (placed.node, Attempt::NONE.next(), self.token);
-            effects.push(Effect::ReleaseSlot { node, job: write.change.job(), attempt, token });
-        }
-        if let Some(session) = &mut self.session {
-            session.not_admitted();
-        }
-        match write.key.clone() {
-            Some(key) => by_key.push(KeyedAnswer { key, otherwise, reply }),
-            None => effects.push(Effect::Submitted(reply, Err(otherwise))),
-        }
-    }
-
-    /// The beginning of an attempt was not written. A slot of its own is given back, and the job is read again.
-    fn not_dispatched(
-        &mut self,
-        write: &JobWrite,
-        attempt: Attempt,
-        own: Option<Assignment>,
-        effects: &mut Vec<Effect<C>>,
-    ) {
-        let job = write.change.job();
-        if let Some(placed) = own {
-            effects.push(Effect::ReleaseSlot { node: placed.node, job, attempt, token: self.token });
-        }
-        // One that was to begin behind another stands in the line as before.
-        if !matches!(write.change, Change::Dispatch { behind: Some(_), .. }) {
-            self.lookups.push_back(job);
-        }
     }
 
     /// Attempts that this batch has begun on nodes that departed meanwhile go elsewhere.
@@ -203,7 +152,7 @@ impl<C: Callers> LaneState<C> {
         moment: Moment,
         effects: &mut Vec<Effect<C>>,
     ) {
-        let mut gathered = Gathered { over: Vec::new(), next: Vec::new(), by_key: Vec::new(), effects };
+        let mut gathered = Gathered::new(effects);
         for ((then, write), verdict) in batch.thens.into_iter().zip(&*batch.writes).zip(verdicts) {
             self.follow(then, write, *verdict, moment, &mut gathered);
         }
@@ -234,79 +183,97 @@ impl<C: Callers> LaneState<C> {
         moment: Moment,
         gathered: &mut Gathered<'_, C>,
     ) {
+        if let (Some(session), Some(key)) = (&mut self.session, &write.key)
+            && matches!(verdict, JobVerdict::Written | JobVerdict::KeyTaken)
+        {
+            session.has_come(key);
+        }
+        if verdict != JobVerdict::Written {
+            return self.not_written(then, write, verdict, gathered);
+        }
         let (id, now) = (write.change.job(), moment.now);
-        let is_written = verdict == JobVerdict::Written;
         match then {
             AfterCommit::Submitted { reply, due, job, placed, instead_of } => {
-                if let (Some(session), Some(key)) = (&mut self.session, &write.key)
-                    && matches!(verdict, JobVerdict::Written | JobVerdict::KeyTaken)
-                {
-                    session.has_come(key);
-                }
-                if is_written {
-                    let first = gathered.effects.len();
-                    if let Some(order) = self.submitted(reply, due, job, placed, moment, gathered.effects) {
-                        gathered.send_on(order, instead_of);
-                        // The node is told before the caller, since the job takes longer than the answer. A session's client
-                        // hears that a job is accepted before it can hear of the result.
-                        if self.session.is_none() {
-                            gathered.effects[first..].rotate_left(1);
-                        }
+                let first = gathered.effects.len();
+                if let Some(order) = self.submitted(reply, due, job, placed, moment, gathered.effects) {
+                    gathered.send_on(order, instead_of);
+                    // The node is told before the caller, since the job takes longer than the answer. A session's client
+                    // hears that a job is accepted before it can hear of the result.
+                    if self.session.is_none() {
+                        gathered.effects[first..].rotate_left(1);
                     }
-                    return;
+                }
+            }
+            AfterCommit::Dispatched { job, current, placed, instead_of } => {
+                if let Some(fifo) = self.fifo_mut() {
+                    fifo.begins(id);
+                }
+                let order = self.dispatched(job, current, placed, moment, gathered.effects);
+                gathered.send_on(order, instead_of);
+            }
+            AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
+                gathered.over.push((id, true, reply));
+                self.over(id, now, gathered.effects);
+                let notice = JobNotice::Completed(id, class, attempt, node, self.output_for_plan(write));
+                gathered.effects.push(Effect::Notify(notice));
+            }
+            AfterCommit::Revoked { job, current, placed, due_in_ms, why } => {
+                let notice = JobNotice::Requeued(id, current.attempt, placed.clone(), why);
+                self.revoked(&job, current, placed, due_in_ms, moment, gathered.effects);
+                gathered.effects.push(Effect::Notify(notice));
+            }
+            AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
+                self.ended(id, attempt, placed.as_ref(), now, gathered.effects);
+                let why = match &write.change {
+                    Change::End { attempt, .. } => attempt.map(|(_, why)| why),
+                    _ => None,
+                };
+                let notice = JobNotice::Ended(id, class, attempt, placed, outcome, why);
+                gathered.effects.push(Effect::Notify(notice));
+                gathered.effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, Ok(()))));
+            }
+        }
+    }
+
+    /// A write was not carried out: its job is not as it was known here, or the ledger does not take the write. A slot that was
+    /// reserved for it is given back, callers are answered, and a job that was there before is read again.
+    fn not_written(
+        &mut self,
+        then: AfterCommit<C>,
+        write: &JobWrite,
+        verdict: JobVerdict,
+        gathered: &mut Gathered<'_, C>,
+    ) {
+        let job = write.change.job();
+        gathered.effects.extend(then.release(self.token));
+        match then {
+            AfterCommit::Submitted { reply, .. } => {
+                if let Some(session) = &mut self.session {
+                    session.not_admitted();
                 }
                 let otherwise = match verdict {
                     JobVerdict::AlreadyRetried => Refused::AlreadyRetried,
                     JobVerdict::Refused => Refused::Defect,
                     JobVerdict::Written | JobVerdict::KeyTaken | JobVerdict::Stale => Refused::OutcomeUnknown,
                 };
-                let own = placed.filter(|_| instead_of.is_none());
-                self.not_submitted(write, reply, own, otherwise, &mut gathered.by_key, gathered.effects);
-            }
-            AfterCommit::Dispatched { job, current, placed, instead_of } => {
-                if is_written {
-                    if let Some(fifo) = self.fifo_mut() {
-                        fifo.begins(id);
-                    }
-                    let order = self.dispatched(job, current, placed, moment, gathered.effects);
-                    gathered.send_on(order, instead_of);
-                    return;
+                match write.key.clone() {
+                    Some(key) => gathered.by_key.push(KeyedAnswer { key, otherwise, reply }),
+                    None => gathered.effects.push(Effect::Submitted(reply, Err(otherwise))),
                 }
-                // It is not as it was known here.
-                let own = Some(placed).filter(|_| instead_of.is_none());
-                self.not_dispatched(write, current.attempt, own, gathered.effects);
             }
-            AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
-                gathered.over.push((id, is_written, reply));
-                if !is_written {
-                    self.lookups.push_back(id);
-                    return;
+            AfterCommit::Dispatched { .. } => {
+                // One that was to begin behind another stands in the line as before.
+                if !matches!(write.change, Change::Dispatch { behind: Some(_), .. }) {
+                    self.lookups.push_back(job);
                 }
-                self.over(id, now, gathered.effects);
-                let notice = JobNotice::Completed(id, class, attempt, node, self.output_for_plan(write));
-                gathered.effects.push(Effect::Notify(notice));
             }
-            AfterCommit::Revoked { job, current, placed, due_in_ms, why } => {
-                if !is_written {
-                    self.lookups.push_back(id);
-                    return;
-                }
-                let notice = JobNotice::Requeued(id, current.attempt, placed.clone(), why);
-                self.revoked(&job, current, placed, due_in_ms, moment, gathered.effects);
-                gathered.effects.push(Effect::Notify(notice));
+            AfterCommit::Completed { reply, .. } => {
+                gathered.over.push((job, false, reply));
+                self.lookups.push_back(job);
             }
-            AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
-                if is_written {
-                    self.ended(id, attempt, placed.as_ref(), now, gathered.effects);
-                    let why = match &write.change {
-                        Change::End { attempt, .. } => attempt.map(|(_, why)| why),
-                        _ => None,
-                    };
-                    let notice = JobNotice::Ended(id, class, attempt, placed, outcome, why);
-                    gathered.effects.push(Effect::Notify(notice));
-                } else {
-                    self.lookups.push_back(id);
-                }
+            AfterCommit::Revoked { .. } => self.lookups.push_back(job),
+            AfterCommit::Ended { replies, .. } => {
+                self.lookups.push_back(job);
                 let answer = if verdict == JobVerdict::Refused { Err(Refused::Defect) } else { Ok(()) };
                 gathered.effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, answer)));
             }
