@@ -88,8 +88,6 @@ pub struct LaneState<C: Callers> {
     submissions: Submissions<C>,
     /// Look-ups that are under way: see [`Effect::LookUp`].
     look_ups: usize,
-    submissions_in_inbox: usize,
-    submit_commands_in_inbox: usize,
     /// Commands about jobs whose write is under way.
     deferred: Vec<Command<C>>,
     /// A round that waits for its slots.
@@ -148,8 +146,6 @@ impl<C: Callers> LaneState<C> {
             inbox: Inbox::new(),
             submissions: Submissions::new(!lane.is_session()),
             look_ups: 0,
-            submissions_in_inbox: 0,
-            submit_commands_in_inbox: 0,
             deferred: Vec::new(),
             placing: None,
             to_commit: VecDeque::new(),
@@ -199,8 +195,7 @@ impl<C: Callers> LaneState<C> {
     /// How many submissions and other commands are in no round yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        let others = self.inbox.len() - self.submit_commands_in_inbox + self.deferred.len();
-        self.submissions.len() + self.submissions_in_inbox + others
+        self.submissions.len() + self.inbox.waiting() + self.deferred.len()
     }
 
     /// When [`Self::flush`] is to be called at the latest; `None` while an answer is waited for.
@@ -240,7 +235,7 @@ impl<C: Callers> LaneState<C> {
             Command::Stop => self.stop(now, &mut effects),
             command if self.stopping => self.turn_away(command, now, &mut effects),
             Command::Submit(mut new) => {
-                let waiting = self.submissions.len() + self.submissions_in_inbox;
+                let waiting = self.submissions.len() + self.inbox.submissions();
                 let room = SUBMISSIONS_WAITING_MAX.saturating_sub(waiting);
                 // Those that were looked up had room before: a part of their command may be written.
                 let had_room = new.iter().all(|one| one.is_looked_up);
@@ -248,9 +243,7 @@ impl<C: Callers> LaneState<C> {
                 for submission in beyond {
                     effects.push(Effect::Submitted(submission.reply, Err(Refused::Overloaded)));
                 }
-                self.submissions_in_inbox += new.len();
                 if !new.is_empty() {
-                    self.submit_commands_in_inbox += 1;
                     self.inbox.push_back(Command::Submit(new));
                 }
             }
@@ -347,7 +340,6 @@ impl<C: Callers> LaneState<C> {
         for command in self.deferred.drain(..).chain(self.inbox.drain()) {
             refuse(command, &mut effects);
         }
-        (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
         for submission in self.submissions.drain() {
             effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
         }
@@ -370,7 +362,6 @@ impl<C: Callers> LaneState<C> {
             effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
         }
         let waiting: Vec<_> = self.deferred.drain(..).chain(self.inbox.drain()).collect();
-        (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
         for command in waiting {
             self.turn_away(command, now, effects);
         }
@@ -553,9 +544,7 @@ impl<C: Callers> LaneState<C> {
             placing.is_void = true;
         }
         // What waited for a write that failed is judged by what is read.
-        for command in self.deferred.drain(..).rev() {
-            self.inbox.push_front(command);
-        }
+        self.inbox.put_back(self.deferred.drain(..));
         self.departed.clear();
         self.busy.clear();
         self.busy_keys.clear();

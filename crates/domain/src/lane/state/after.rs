@@ -89,9 +89,7 @@ impl<C: Callers> LaneState<C> {
                 self.busy.remove(job);
             }
         }
-        for command in self.deferred.drain(..).rev() {
-            self.inbox.push_front(command);
-        }
+        self.inbox.put_back(self.deferred.drain(..));
         self.advance(now, effects);
     }
 

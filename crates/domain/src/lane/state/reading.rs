@@ -212,9 +212,7 @@ impl<C: Callers> LaneState<C> {
                 }
             }
         }
-        for command in self.deferred.drain(..).rev() {
-            self.inbox.push_front(command);
-        }
+        self.inbox.put_back(self.deferred.drain(..));
         self.advance(now, &mut effects);
         effects
     }

@@ -174,11 +174,7 @@ impl<C: Callers> LaneState<C> {
             return self.wait_for_write(command, job, round);
         }
         match command {
-            Command::Submit(new) => {
-                self.submissions_in_inbox -= new.len();
-                self.submit_commands_in_inbox -= 1;
-                self.line_up(new);
-            }
+            Command::Submit(new) => self.line_up(new),
             Command::Stop => self.stop(now, effects),
             Command::Cancel(job, class, reply) => self.cancel(job, class, reply, round, effects),
             Command::SlotReserved(job, attempt, slot) => {
