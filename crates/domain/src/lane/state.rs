@@ -408,34 +408,12 @@ impl<C: Callers> LaneState<C> {
                 return;
             }
             self.plan_reread(now, effects);
-            if self.wants_read(now) {
-                if self.is_quiet() {
-                    self.start_read(now, effects);
+            if self.wants_exclusive(now) {
+                if !self.is_quiet() {
+                    return;
                 }
-                return;
-            }
-            if self.wants_close(now) {
-                if self.is_quiet() {
-                    self.start_close(effects);
-                    if self.is_closing {
-                        return;
-                    }
-                    continue;
-                }
-                return;
-            }
-            if self.transfers.are_wanted() {
-                if self.is_quiet() {
-                    self.start_transfer(effects);
-                    continue;
-                }
-                return;
-            }
-            if self.wants_promotion(now) {
-                if self.is_quiet() {
-                    self.start_promotion(effects);
-                }
-                return;
+                self.start_exclusive(now, effects);
+                continue;
             }
             self.start_page(now, effects);
             self.note_unknown_groups(now);
@@ -469,6 +447,27 @@ impl<C: Callers> LaneState<C> {
             || self.is_closing
             || self.transfers.are_under_way()
             || self.promotion.is_under_way()
+    }
+
+    /// Whether something is to begin that nothing else may be beside.
+    fn wants_exclusive(&self, now: Instant) -> bool {
+        self.wants_read(now)
+            || self.wants_close(now)
+            || self.transfers.are_wanted()
+            || self.wants_promotion(now)
+    }
+
+    /// Begins the first of that: what is read may change the rest.
+    fn start_exclusive(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        if self.wants_read(now) {
+            self.start_read(now, effects);
+        } else if self.wants_close(now) {
+            self.start_close(effects);
+        } else if self.transfers.are_wanted() {
+            self.start_transfer(effects);
+        } else {
+            self.start_promotion(effects);
+        }
     }
 
     /// Whether a round may begin.
