@@ -514,7 +514,7 @@ impl<C: Callers> LaneState<C> {
         {
             return false;
         }
-        if self.is_sessions() && self.session.is_none() {
+        if self.lane.is_session() && self.session.is_none() {
             // It was forgotten, which it is only without jobs.
             return true;
         }
@@ -698,10 +698,6 @@ impl<C: Callers> LaneState<C> {
         for reply in self.closing.drain(..) {
             effects.push(Effect::Closed(reply, answer));
         }
-    }
-
-    fn is_sessions(&self) -> bool {
-        self.lane.is_session()
     }
 
     fn plan_next_reread(&mut self, now: Instant) {

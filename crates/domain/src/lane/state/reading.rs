@@ -44,7 +44,7 @@ impl<C: Callers> LaneState<C> {
     pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
         let Snapshot { session, in_flight, revoked, groups, coming } = snapshot;
         let has_unfinished = session.as_ref().is_none_or(|session| session.unfinished > 0);
-        if self.is_sessions()
+        if self.lane.is_session()
             && let Some(session) = session
         {
             let session = SessionState::new(session, &self.settings.waiting, now);

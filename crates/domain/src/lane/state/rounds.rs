@@ -569,10 +569,9 @@ impl<C: Callers> LaneState<C> {
     }
 
     fn admit(&mut self, pending: &mut PendingSubmission<C>, now: Instant) -> Result<Option<u64>, Refused> {
-        let is_sessions = self.is_sessions();
         match &mut self.session {
             Some(session) => session.admit(&mut pending.submission.spec, now).map(Some),
-            None if is_sessions => Err(Refused::UnknownSession),
+            None if self.lane.is_session() => Err(Refused::UnknownSession),
             None => Ok(None),
         }
     }

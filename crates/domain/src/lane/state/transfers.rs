@@ -84,7 +84,7 @@ impl<C: Callers> LaneState<C> {
     /// Whether the lane can be passed on now: it is a session's, and no attempt is under way, which may go on.
     #[must_use]
     pub fn may_pass_on(&self) -> bool {
-        self.is_sessions() && !self.stopping && self.jobs.first_under_way().is_none()
+        self.lane.is_session() && !self.stopping && self.jobs.first_under_way().is_none()
     }
 
     /// The owner of a session's lane ends, if it can be passed on now.
