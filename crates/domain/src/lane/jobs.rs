@@ -85,35 +85,35 @@ impl Entry {
     }
 
     /// What is to be done about it when its time has come.
-    fn due(&self) -> Due {
+    fn due(&self) -> TimeUp {
         let (job, attempt) = (self.job.id, self.newest.attempt);
         match &self.phase {
             // One that waits could not be looked up after it had lost its turn.
-            Phase::Delayed | Phase::Waiting { .. } => Due::Ready(job),
+            Phase::Delayed | Phase::Waiting { .. } => TimeUp::Ready(job),
             Phase::InFlight(_) if self.newest.state == State::Running => {
-                Due::Revoke(job, attempt, Revoked::TimedOut)
+                TimeUp::Revoke(job, attempt, Revoked::TimedOut)
             }
             Phase::InFlight(at_node)
                 if self.job.spec.on_recovery.wants_evidence() && !at_node.is_node_elsewhere =>
             {
-                Due::RevokeUnsent(job, attempt)
+                TimeUp::RevokeUnsent(job, attempt)
             }
             Phase::InFlight(at_node) if at_node.is_connection_lost => {
-                Due::Revoke(job, attempt, Revoked::NodeLost)
+                TimeUp::Revoke(job, attempt, Revoked::NodeLost)
             }
             Phase::InFlight(at_node) if at_node.is_node_elsewhere => {
                 let why = if at_node.may_be_sent { Revoked::NodeLost } else { Revoked::Undeliverable };
-                Due::Revoke(job, attempt, why)
+                TimeUp::Revoke(job, attempt, why)
             }
-            Phase::InFlight(at_node) if at_node.may_be_sent => Due::LookForNode(job, attempt),
-            Phase::InFlight(_) => Due::Revoke(job, attempt, Revoked::NotAcknowledged),
+            Phase::InFlight(at_node) if at_node.may_be_sent => TimeUp::LookForNode(job, attempt),
+            Phase::InFlight(_) => TimeUp::Revoke(job, attempt, Revoked::NotAcknowledged),
         }
     }
 }
 
 /// What is to be done about a job whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum TimeUp {
     /// It may be dispatched.
     Ready(JobId),
     /// Its attempt is to be taken back.
@@ -171,7 +171,7 @@ pub(super) struct GroupToFill {
 
 /// What became of a job that was promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Promotion {
+pub(super) enum Promoted {
     /// It waits already.
     Inside,
     /// It was not due yet by this process's clock.
@@ -456,33 +456,33 @@ impl LaneJobs {
     /// A delayed job waits with its group from now on. One that is in memory keeps its place; whether it was not due yet.
     /// Of another one, whether it must be looked up, since it is to be served before some that are in memory, or since its attempt
     /// is under way as far as is known.
-    pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promotion {
+    pub(super) fn promote(&mut self, promoted: PromotedJob) -> Promoted {
         let PromotedJob { job, priority, group } = promoted;
         match self.entries.get(&job) {
             // Its attempt has failed, which is not heard of yet: where it has no room in memory, no delay would lead to it then.
-            Some(Entry { phase: Phase::InFlight(_), .. }) => return Promotion::ToLookUp,
-            Some(entry) if entry.is_in_group => return Promotion::Inside,
+            Some(Entry { phase: Phase::InFlight(_), .. }) => return Promoted::ToLookUp,
+            Some(entry) if entry.is_in_group => return Promoted::Inside,
             _ => {}
         }
         let known = self.groups.entry(group).or_default();
         let Some(entry) = self.entries.get_mut(&job) else {
             if known.inside >= GROUP_JOBS_LOW && known.outside.is_none_or(|outside| priority > outside) {
-                return Promotion::ToLookUp;
+                return Promoted::ToLookUp;
             }
             known.set_outside(known.outside.max(Some(priority)), &mut self.groups_outside);
             known.enough = None;
-            return Promotion::Outside;
+            return Promoted::Outside;
         };
         entry.is_in_group = true;
         self.in_groups += 1;
         known.inside += 1;
         known.bytes += weight(&entry.job);
         if matches!(entry.phase, Phase::Waiting { .. }) {
-            return Promotion::Inside;
+            return Promoted::Inside;
         }
         entry.phase = Phase::Waiting { queued_at: None };
         self.look_no_more(job);
-        Promotion::ToEnqueue
+        Promoted::ToEnqueue
     }
 
     /// Where a group has no room, the largest others give up half of the room in memory, or of what the lane has there while
@@ -570,7 +570,7 @@ impl LaneJobs {
 
     /// What has come due by now, each once: who asks sees to it, or has it looked at again. An attempt that came due long ago is
     /// put off once: what its node said may not be read yet.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<TimeUp> {
         let mut due = Vec::new();
         while let Some((at, job)) = self.alarms.first().copied()
             && at <= now
@@ -627,10 +627,10 @@ impl LaneJobs {
     }
 
     /// Whether the attempt of a job may have been sent before it was known here, and nothing says that its node's connection of
-    /// then is over: [`Due::LookForNode`] comes of it in its time. Never so of a stage, whose attempts are revoked on evidence
-    /// alone.
+    /// then is over: [`TimeUp::LookForNode`] comes of it in its time. Never so of a stage, whose attempts are revoked on
+    /// evidence alone.
     pub(super) fn is_to_be_looked_for(&self, job: JobId) -> bool {
-        self.entries.get(&job).is_some_and(|entry| matches!(entry.due(), Due::LookForNode(..)))
+        self.entries.get(&job).is_some_and(|entry| matches!(entry.due(), TimeUp::LookForNode(..)))
     }
 
     /// Whether the attempt is under way, and its node has not acknowledged it.

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::job::PromotedJob;
-use crate::lane::jobs;
+use crate::lane::jobs::Promoted;
 use crate::lane::limits::PROMOTED_MAX;
 use crate::lane::messages::{Callers, Coming, CommitFailure, Effect};
 
@@ -74,10 +74,10 @@ impl<C: Callers> LaneState<C> {
                 for promoted in jobs {
                     let job = promoted.job;
                     match self.jobs.promote(promoted) {
-                        jobs::Promotion::Inside | jobs::Promotion::Outside => {}
-                        jobs::Promotion::ToEnqueue => self.enqueue(job, false, now, &mut effects),
-                        jobs::Promotion::ToLookUp if self.busy.insert(job) => self.lookups.push_back(job),
-                        jobs::Promotion::ToLookUp => {}
+                        Promoted::Inside | Promoted::Outside => {}
+                        Promoted::ToEnqueue => self.enqueue(job, false, now, &mut effects),
+                        Promoted::ToLookUp if self.busy.insert(job) => self.lookups.push_back(job),
+                        Promoted::ToLookUp => {}
                     }
                 }
             }

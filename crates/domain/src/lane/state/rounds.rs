@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::job::{
-    Assignment, Attempt, Change, Class, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome,
-    Revoked, State, Step, decide,
+    Assignment, Attempt, Change, Class, CurrentAttempt, Due, Event, LiveJob, NewJob, Outcome, Revoked, State,
+    Step, decide,
 };
-use crate::lane::jobs::{Due, Phase};
+use crate::lane::jobs::{Phase, TimeUp};
 use crate::lane::limits::{
     DELAY_KEPT, ROUND_BYTES_MAX, ROUND_COMMANDS_MAX, ROUND_NEW_JOBS_MAX, TIME_UP_LOOK_AGAIN,
 };
@@ -398,17 +398,17 @@ impl<C: Callers> LaneState<C> {
         let mut silent = HashMap::<_, Vec<_>>::new();
         for due in self.jobs.due(now) {
             match due {
-                Due::Ready(job) => {
+                TimeUp::Ready(job) => {
                     self.jobs.wait_after_delay(job);
                     self.enqueue(job, false, now, effects);
                 }
                 // The node may have said in time that it has the attempt, or how it ended.
-                Due::RevokeUnsent(job, _) | Due::LookForNode(job, _) | Due::Revoke(job, ..)
+                TimeUp::RevokeUnsent(job, _) | TimeUp::LookForNode(job, _) | TimeUp::Revoke(job, ..)
                     if self.inbox.names(job) =>
                 {
                     self.jobs.look_again(job, now + TIME_UP_LOOK_AGAIN);
                 }
-                Due::RevokeUnsent(job, attempt) => {
+                TimeUp::RevokeUnsent(job, attempt) => {
                     let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {
                         continue;
                     };
@@ -416,14 +416,14 @@ impl<C: Callers> LaneState<C> {
                     effects.push(Effect::ReleaseUnsent { node, job, attempt, token });
                     self.jobs.look_again(job, now + self.settings.timeouts.ack);
                 }
-                Due::LookForNode(job, attempt) => {
+                TimeUp::LookForNode(job, attempt) => {
                     let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {
                         continue;
                     };
                     silent.entry(at_node.placed.clone()).or_default().push((job, attempt));
                     self.jobs.look_again(job, now + self.settings.timeouts.ack);
                 }
-                Due::Revoke(job, attempt, why) => {
+                TimeUp::Revoke(job, attempt, why) => {
                     let reason = match why {
                         Revoked::TimedOut => "the attempt ran for longer than timeout_ms",
                         Revoked::NodeLost => self.jobs.why_lost(job),
@@ -622,7 +622,7 @@ impl<C: Callers> LaneState<C> {
         let prefer = self.session.as_ref().and_then(SessionState::affinity);
         let request = |job, spec| PlacementRequest::first(job, spec, self.token, prefer.clone());
         search.requests.extend(next.map(|next| request(next.job.id, &next.job.spec)));
-        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
+        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == Due::Now);
         search.requests.extend(due.map(|(_, one)| request(one.id, &one.submission.spec)));
         search
     }
