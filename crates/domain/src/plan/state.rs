@@ -360,9 +360,14 @@ impl Writes {
 impl PlanEvent {
     /// That a plan was made.
     #[must_use]
-    pub const fn made(status: PlanStatus) -> Self {
-        let (kind, after) = (EventKind::Status, Some(status.as_str()));
-        Self { task: None, kind, run: None, stage: None, before: None, after, reason: None, is_own: false }
+    pub fn made(status: PlanStatus) -> Self {
+        Self { after: Some(status.as_str()), ..Self::of_plan(EventKind::Status, None) }
+    }
+
+    /// Of this kind, to the plan, with what was before and after where something changed.
+    fn of_plan(kind: EventKind, change: Option<(&'static str, &'static str)>) -> Self {
+        let (before, after) = change.unzip();
+        Self { task: None, kind, run: None, stage: None, before, after, reason: None, is_own: false }
     }
 }
 

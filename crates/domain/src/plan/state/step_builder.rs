@@ -101,17 +101,7 @@ impl StepBuilder {
     }
 
     fn plan_event(&mut self, kind: EventKind, change: Option<(&'static str, &'static str)>) {
-        let (before, after) = change.unzip();
-        self.writes.events.push(PlanEvent {
-            task: None,
-            kind,
-            run: None,
-            stage: None,
-            before,
-            after,
-            reason: None,
-            is_own: false,
-        });
+        self.writes.events.push(PlanEvent::of_plan(kind, change));
     }
 
     /// All events but those earlier ones are the owner's own acts.
@@ -126,18 +116,8 @@ impl StepBuilder {
         change: Option<(&'static str, &'static str)>,
         reason: Option<Arc<str>>,
     ) {
-        let (before, after) = change.unzip();
-        let (task, run) = (self.task(at).id, self.task(at).run);
-        self.writes.events.push(PlanEvent {
-            task: Some(task),
-            kind,
-            run: Some(run),
-            stage: None,
-            before,
-            after,
-            reason,
-            is_own: false,
-        });
+        let event = self.event_of(at, kind, change, reason);
+        self.writes.events.push(event);
     }
 
     /// A task's status changes; where the task is over, its tenant's lock is given back as soon as that may be.
@@ -192,17 +172,21 @@ impl StepBuilder {
         (before, after): (StageStatus, StageStatus),
         reason: Option<Arc<str>>,
     ) {
-        let (task, run) = (self.task(at).id, self.task(at).run);
-        self.writes.events.push(PlanEvent {
-            task: Some(task),
-            kind: EventKind::Stage,
-            run: Some(run),
-            stage: Some(stage),
-            before: Some(before.as_str()),
-            after: Some(after.as_str()),
-            reason,
-            is_own: false,
-        });
+        let change = Some((before.as_str(), after.as_str()));
+        let event = PlanEvent { stage: Some(stage), ..self.event_of(at, EventKind::Stage, change, reason) };
+        self.writes.events.push(event);
+    }
+
+    /// An event of this task in its run.
+    fn event_of(
+        &self,
+        at: usize,
+        kind: EventKind,
+        change: Option<(&'static str, &'static str)>,
+        reason: Option<Arc<str>>,
+    ) -> PlanEvent {
+        let (task, run) = (Some(self.task(at).id), Some(self.task(at).run));
+        PlanEvent { task, run, reason, ..PlanEvent::of_plan(kind, change) }
     }
 
     /// What follows counts only while the task has its tenant's lock. `None` where it is known to have lost it.
