@@ -182,8 +182,7 @@ impl Handler<Deliver<LaneCommand>> for LaneActor {
             LaneCommand::PassOn(to) if !self.state.may_pass_on() || !self.services.passing_on.take(to)
         );
         if !stays {
-            let effects = self.state.apply(command, Instant::now());
-            run(self, effects, context);
+            tell(self, context, |state, now| state.apply(command, now));
         }
         stop_if_all_is_handled(self, context);
     }
@@ -198,6 +197,27 @@ fn spawn<T: 'static>(
     context.spawn(wrap_future::<_, LaneActor>(future).map(then));
 }
 
+/// A future on the actor's context whose answer goes to the state.
+fn ask<T: 'static>(
+    context: &mut Context<LaneActor>,
+    future: impl Future<Output = T> + 'static,
+    then: impl FnOnce(&mut LaneState<Waiting>, T, Instant) -> Vec<Effect<Waiting>> + 'static,
+) {
+    spawn(context, future, move |answer, actor, context| {
+        tell(actor, context, |state, now| then(state, answer, now));
+    });
+}
+
+/// Calls the state, and carries out what follows.
+fn tell(
+    actor: &mut LaneActor,
+    context: &mut Context<LaneActor>,
+    what: impl FnOnce(&mut LaneState<Waiting>, Instant) -> Vec<Effect<Waiting>>,
+) {
+    let effects = what(&mut actor.state, Instant::now());
+    run(actor, effects, context);
+}
+
 /// Everything was read, or the lease is another's.
 fn loaded(read: Result<(Token, Snapshot), Lost>, actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     match read {
@@ -206,8 +226,7 @@ fn loaded(read: Result<(Token, Snapshot), Lost>, actor: &mut LaneActor, context:
             if snapshot.session.as_ref().is_some_and(|session| session.is_closed) {
                 actor.services.host.closed(&actor.lane);
             }
-            let effects = actor.state.reloaded(token, snapshot, Instant::now());
-            run(actor, effects, context);
+            tell(actor, context, |state, now| state.reloaded(token, snapshot, now));
         }
         Err(Lost) => end(actor, None, context),
     }
@@ -255,14 +274,10 @@ fn commit(actor: &mut LaneActor, batch: WrittenBatch, context: &mut Context<Lane
     let batch = JobBatch { lane: Some(lane), writes };
     let (services, lease) = (Arc::clone(&actor.services), Arc::clone(&actor.lease));
     let committed = async move { write(&services, &lease, batch).await };
-    spawn(context, committed, move |written, actor, context| {
-        let (state, now) = (&mut actor.state, Instant::now());
-        let effects = match written {
-            Ok(Some((at, verdicts))) => state.committed(id, at, &verdicts, now),
-            Ok(None) => state.commit_refused(id, now),
-            Err(_) => state.commit_failed(id),
-        };
-        run(actor, effects, context);
+    ask(context, committed, move |state, written, now| match written {
+        Ok(Some((at, verdicts))) => state.committed(id, at, &verdicts, now),
+        Ok(None) => state.commit_refused(id, now),
+        Err(_) => state.commit_failed(id),
     });
 }
 
@@ -356,14 +371,9 @@ fn set_wake(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     let length = at.saturating_duration_since(Instant::now());
     let armed = context.run_later(length, |actor, context| {
         actor.wake = None;
-        flush(actor, context);
+        tell(actor, context, LaneState::flush);
     });
     actor.wake = Some((at, armed));
-}
-
-fn flush(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
-    let effects = actor.state.flush(Instant::now());
-    run(actor, effects, context);
 }
 
 /// Ends the owner: with nothing left to do, whose messages must all be handled; or with its lease lost. Callers
@@ -385,8 +395,7 @@ fn end(actor: &mut LaneActor, handled: Option<u64>, context: &mut Context<LaneAc
     } else {
         None
     };
-    let effects = actor.state.end();
-    run(actor, effects, context);
+    tell(actor, context, |state, _| state.end());
     let released = async move {
         if is_held {
             lease.release(next.as_ref()).await;

@@ -3,21 +3,21 @@
 use std::collections::HashMap;
 use std::future::ready;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::Context;
 use bus::{Binding, Claim, Slot};
 use domain::job::{Assignment, Attempt, State};
 use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
-    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, NodeFound, SlotSearch, SlotsFound,
-    WithdrawOrder,
+    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, LaneState, NodeFound, SlotSearch,
+    SlotsFound, WithdrawOrder,
 };
 use domain::{InstanceId, JobId, KeyScope, SessionId};
 use futures_util::FutureExt;
 use ledger::{HeldAttempt, KeptJobKey, PromotedJob, Unwritten, jittered};
 
-use super::{LaneActor, LaneServices, end, fenced, flush, loaded, reads, run, spawn, stop_if_all_is_handled};
+use super::{LaneActor, LaneServices, ask, end, fenced, loaded, reads, spawn, stop_if_all_is_handled, tell};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::messages::{Ends, PendingSubmission, Waiting};
@@ -37,7 +37,7 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
         Effect::Commit(batch) => super::commit(actor, batch, context),
         Effect::Flush => {
             // Polled when the mailbox is empty.
-            spawn(context, ready(()), |(), actor, context| flush(actor, context));
+            ask(context, ready(()), |state, (), now| state.flush(now));
         }
         Effect::FindSlots(search) => find_slots(actor, search, context),
         Effect::Submitted(reply, answer) => reply.send(answer.map_err(Refusal::from)),
@@ -47,8 +47,7 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
         Effect::LookUp(pending) => {
             let ledger = services.ledger.clone();
             spawn(context, look_up(ledger, pending), |new, actor, context| {
-                let effects = actor.state.looked_up(new, Instant::now());
-                run(actor, effects, context);
+                tell(actor, context, |state, now| state.looked_up(new, now));
                 stop_if_all_is_handled(actor, context);
             });
         }
@@ -90,10 +89,7 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
                     }
                 }
             };
-            spawn(context, look, |found, actor: &mut LaneActor, context| {
-                let effects = actor.state.node_looked_for(found, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, look, LaneState::node_looked_for);
         }
         Effect::SlotFreed(placed) => {
             if placed.holder != services.me
@@ -117,8 +113,7 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
             };
             spawn(context, look, move |are_over, actor: &mut LaneActor, context| {
                 if are_over {
-                    let effects = actor.state.older_are_over(job, newest, Instant::now());
-                    run(actor, effects, context);
+                    tell(actor, context, |state, now| state.older_are_over(job, newest, now));
                 }
             });
         }
@@ -182,14 +177,9 @@ fn find_slots(actor: &mut LaneActor, search: SlotSearch, context: &mut Context<L
         SlotsFound { passed, reserved }
     });
     match placing.as_mut().now_or_never() {
-        Some(found) => slots_found(found, actor, context),
-        None => spawn(context, placing, slots_found),
+        Some(found) => tell(actor, context, |state, now| state.slots_found(found, now)),
+        None => ask(context, placing, LaneState::slots_found),
     }
-}
-
-fn slots_found(found: SlotsFound, actor: &mut LaneActor, context: &mut Context<LaneActor>) {
-    let effects = actor.state.slots_found(found, Instant::now());
-    run(actor, effects, context);
 }
 
 impl LaneActor {
@@ -249,8 +239,7 @@ fn close_session(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
             actor.unbind();
             actor.services.host.closed(&actor.lane);
         }
-        let effects = actor.state.session_closed(closed, Instant::now());
-        run(actor, effects, context);
+        tell(actor, context, |state, now| state.session_closed(closed, now));
     });
 }
 
@@ -295,8 +284,7 @@ fn transfer(actor: &mut LaneActor, jobs: Vec<(JobId, InstanceId)>, context: &mut
     let transfer =
         async move |services: Arc<LaneServices>, from| transfer_in_ledger(&services, &from, &jobs).await;
     write_in_lane(actor, transfer, context, |moved, actor, context| {
-        let effects = actor.state.transferred(moved, Instant::now());
-        run(actor, effects, context);
+        tell(actor, context, |state, now| state.transferred(moved, now));
     });
 }
 
@@ -314,8 +302,7 @@ async fn transfer_in_ledger(
 fn promote(actor: &mut LaneActor, context: &mut Context<LaneActor>) {
     let promote = async |services: Arc<LaneServices>, lane| promote_in_ledger(&services, &lane).await;
     write_in_lane(actor, promote, context, |promoted, actor, context| {
-        let effects = actor.state.promoted(promoted, Instant::now());
-        run(actor, effects, context);
+        tell(actor, context, |state, now| state.promoted(promoted, now));
     });
 }
 

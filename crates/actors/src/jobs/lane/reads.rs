@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use actix::Context;
 use domain::job::{Attempt, LiveJob, State};
 use domain::lane::limits::{COMING_BYTES_MAX, COMING_JOBS_MAX, RECENT_KEYS_MAX, REREAD_EVERY};
-use domain::lane::{Affinity, AttemptsAt, Coming, Read, SessionSnapshot, Snapshot, Unread};
+use domain::lane::{Affinity, AttemptsAt, Coming, LaneState, Read, SessionSnapshot, Snapshot, Unread};
 use domain::limits::{JOB_TIMEOUT_MS_MAX, PAYLOAD_BYTES_MAX};
 use domain::session::Ordering;
 use domain::{JobId, LaneId, SessionId, Token};
@@ -15,7 +15,7 @@ use ledger::{
     LastTold, PAGE_BYTES_MAX, RevokedAttempt, SessionCounts, UnderWay, Unwritten, WaitingGroup, jittered,
 };
 
-use super::{LaneActor, LaneServices, RELOAD_EVERY, note_fenced, run, spawn};
+use super::{LaneActor, LaneServices, RELOAD_EVERY, ask, note_fenced};
 use crate::database_clock::SharedClock;
 use crate::jobs::lease::{LaneLease, Lost};
 use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, SESSION_IDLE_MAX};
@@ -335,10 +335,7 @@ pub(super) fn start(actor: &mut LaneActor, wanted: Read, context: &mut Context<L
                 };
                 (read(found, &lane), ids)
             };
-            spawn(context, jobs, move |(found, ids), actor, context| {
-                let effects = actor.state.jobs_read(&ids, found, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, jobs, |state, (found, ids), now| state.jobs_read(&ids, found, now));
         }
         Read::Waiting { page: id, group, limit } => {
             let page = async move {
@@ -349,45 +346,27 @@ pub(super) fn start(actor: &mut LaneActor, wanted: Read, context: &mut Context<L
                     jobs.len() < limit as usize && bytes + PAYLOAD_BYTES_MAX < PAGE_BYTES_MAX as usize;
                 Ok::<_, Unread>((jobs, is_all))
             };
-            spawn(context, page, move |page, actor, context| {
-                let effects = actor.state.waiting_read(id, page, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, page, move |state, page, now| state.waiting_read(id, page, now));
         }
         Read::Fifo { after } => {
             let page = async move { read(services.ledger.line(&lane, after, PAGE_JOBS).await, &lane) };
-            spawn(context, page, |page, actor, context| {
-                let effects = actor.state.fifo_read(page, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, page, LaneState::fifo_read);
         }
         Read::Groups => {
             let all = async move { read(groups(&services.ledger, &lane).await, &lane) };
-            spawn(context, all, |all, actor, context| {
-                let effects = actor.state.groups_read(all, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, all, LaneState::groups_read);
         }
         Read::Attempts => {
             let all = async move { read(attempts(&services.ledger, &lane).await, &lane) };
-            spawn(context, all, |all, actor, context| {
-                let effects = actor.state.attempts_read(all, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, all, LaneState::attempts_read);
         }
         Read::Coming { within_ms } => {
             let all = async move { read(coming(&services.ledger, &lane, within_ms).await, &lane) };
-            spawn(context, all, |all, actor, context| {
-                let effects = actor.state.coming_read(all, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, all, LaneState::coming_read);
         }
         Read::Stranded(by_node) => {
             let lost = async move { stranded(&services.scheduler, by_node).await };
-            spawn(context, lost, |lost, actor, context| {
-                let effects = actor.state.stranded_read(lost, Instant::now());
-                run(actor, effects, context);
-            });
+            ask(context, lost, LaneState::stranded_read);
         }
     }
 }
