@@ -220,7 +220,7 @@ impl Arbiters {
         &self,
         number: usize,
         mailbox_messages_max: usize,
-        make: impl FnOnce(&mut Context<A>) -> A + Send + 'static,
+        make: impl FnOnce(Addr<A>) -> A + Send + 'static,
     ) -> Addr<A>
     where
         A: Actor<Context = Context<A>>,
@@ -229,24 +229,24 @@ impl Arbiters {
     }
 
     /// The same for an actor that is entered somewhere, and removed from there when it ends: `enter` is called before the
-    /// actor starts. Answers what `enter` has answered.
+    /// actor starts. Answers what `enter` has answered, of which the actor is made with a clone.
     pub(crate) fn start_entered<A, T>(
         &self,
         number: usize,
         mailbox_messages_max: usize,
         enter: impl FnOnce(Addr<A>) -> T,
-        make: impl FnOnce(&mut Context<A>) -> A + Send + 'static,
+        make: impl FnOnce(T) -> A + Send + 'static,
     ) -> T
     where
         A: Actor<Context = Context<A>>,
+        T: Clone + Send + 'static,
     {
         // `Actor::start_in_arbiter` sets a mailbox's size only on the arbiter, after the first messages may have come.
         let (sender, receiver) = channel::channel(mailbox_messages_max);
         let entered = enter(Addr::new(sender));
+        let given = entered.clone();
         let start = move || {
-            let mut context = Context::with_receiver(receiver);
-            let actor = make(&mut context);
-            actix::spawn(context.into_future(actor));
+            actix::spawn(Context::with_receiver(receiver).into_future(make(given)));
         };
         // An arbiter that is gone drops the receiver, which closes the address.
         self.inner.arbiters[number].home.run(start);

@@ -16,7 +16,6 @@ pub(super) mod reads;
 use std::collections::VecDeque;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
@@ -108,18 +107,13 @@ pub(super) fn start(
     services: &Arc<LaneServices>,
     opening: Opening,
 ) -> LaneHandle {
-    let sent = Arc::<AtomicU64>::default();
-    let (services, directory) = (Arc::clone(services), Arc::clone(&services.directory));
-    let (lane, its_sent) = (opening.lane.clone(), Arc::clone(&sent));
+    let (lane, its_services) = (opening.lane.clone(), Arc::clone(services));
     let enter = |address: Addr<LaneActor>| {
-        let handle = LaneHandle::new(address.recipient(), sent);
-        directory.insert(lane, handle.clone());
+        let handle = LaneHandle::new(address.recipient(), Arc::default());
+        services.directory.insert(lane, handle.clone());
         handle
     };
-    let make = move |context: &mut Context<LaneActor>| {
-        let handle = LaneHandle::new(context.address().recipient(), its_sent);
-        LaneActor::new(services, opening, handle)
-    };
+    let make = move |handle| LaneActor::new(its_services, opening, handle);
     // An owner that ends at once finds its entry, and removes it.
     arbiters.start_entered(number, LANE_MAILBOX_MESSAGES_MAX, enter, make)
 }

@@ -15,7 +15,6 @@ mod stage_jobs;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
@@ -32,7 +31,7 @@ use super::pending::Pending;
 use super::step::{self, Outcome};
 use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, watching};
 use crate::jobs::{Lost, PlanLane};
-use crate::mailbox::{Deliver, Handle, Obituary};
+use crate::mailbox::{Deliver, Obituary};
 use crate::queue_meter::{QueueKind, QueueMeter};
 use stage_jobs::StageJobs;
 
@@ -261,24 +260,16 @@ fn spawn<T: 'static>(
 impl PlanActor {
     /// Starts the owner of a plan whose lease was just acquired, and enters it into the directory.
     pub(super) fn start(inner: &Arc<Inner>, opening: Opening) -> PlanHandle {
-        let (plan, sent) = (opening.plan, Arc::<AtomicU64>::default());
+        let (plan, its_inner) = (opening.plan, Arc::clone(inner));
         let number = inner.arbiters.number_of(Resource::plan(plan).as_str());
-        let (its_inner, its_sent) = (Arc::clone(inner), Arc::clone(&sent));
         let enter = |address: Addr<Self>| {
-            let handle = Handle::new(address.recipient(), sent);
+            let handle = PlanHandle::new(address.recipient(), Arc::default());
             inner.directory.insert(plan, handle.clone());
             handle
         };
+        let make = move |handle| Self::new(its_inner, opening, handle);
         // An owner that ends at once finds its entry, and removes it.
-        inner.arbiters.start_entered(
-            number,
-            MAILBOX_MESSAGES_MAX,
-            enter,
-            move |context: &mut Context<Self>| {
-                let handle = Handle::new(context.address().recipient(), its_sent);
-                Self::new(its_inner, opening, handle)
-            },
-        )
+        inner.arbiters.start_entered(number, MAILBOX_MESSAGES_MAX, enter, make)
     }
 
     fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
