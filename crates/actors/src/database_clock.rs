@@ -131,6 +131,15 @@ impl SharedClock {
         kept_ms.saturating_add(self.ahead_ms(kept)).min(u64::MAX / 2)
     }
 
+    /// The same once the clock is read: for each step of a purge, since the clock may step forward between two of them.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub(crate) async fn read_kept_ms(&self, ledger: &ledger::Handle, kept: Duration) -> ledger::Result<u64> {
+        self.look(ledger).await?;
+        Ok(self.kept_ms(kept))
+    }
+
     /// Which of the holds that were asked for at `sent` ran out.
     pub(crate) fn overdue(&self, holds: &[HeldNonce], max: usize, sent: Instant) -> Overdue {
         let now = Instant::now();

@@ -136,19 +136,14 @@ impl Upkeep {
     }
 
     async fn purge_jobs(&self, limit: u32) -> ledger::Result<u64> {
-        self.ledger.purge_jobs(self.kept_ms(self.retention).await?, limit).await
+        let kept_ms = self.clock.read_kept_ms(&self.ledger, self.retention).await?;
+        self.ledger.purge_jobs(kept_ms, limit).await
     }
 
     async fn purge_sessions(&self, limit: u32) -> ledger::Result<u64> {
         let kept = self.retention.saturating_add(SESSIONS_LATER);
-        self.ledger.purge_sessions(self.kept_ms(kept).await?, limit).await
-    }
-
-    /// How old what is kept so long looks at most, in milliseconds. Asked in each step: the ledger's clock may step forward between
-    /// two of them.
-    async fn kept_ms(&self, kept: Duration) -> ledger::Result<u64> {
-        self.clock.look(&self.ledger).await?;
-        Ok(self.clock.kept_ms(kept))
+        let kept_ms = self.clock.read_kept_ms(&self.ledger, kept).await?;
+        self.ledger.purge_sessions(kept_ms, limit).await
     }
 }
 

@@ -169,18 +169,13 @@ impl Inner {
         // It may be too large to be deleted as a whole.
         let mut rows = Step::of_rows();
         while limit == 1 && self.jobs.is_serving() && rows.run(self.trim(rows.size())).await? {}
-        self.ledger.purge_plans(self.kept_ms().await?, limit).await
+        let kept_ms = self.clock.read_kept_ms(&self.ledger, self.config.retention).await?;
+        self.ledger.purge_plans(kept_ms, limit).await
     }
 
     /// Deletes some of the history of the oldest plan.
     async fn trim(&self, limit: u32) -> ledger::Result<u64> {
-        self.ledger.trim_plan(self.kept_ms().await?, limit).await
-    }
-
-    /// How old a plan that is kept looks at most, in milliseconds. Asked in each step: the database's clock may step forward
-    /// between two of them.
-    async fn kept_ms(&self) -> ledger::Result<u64> {
-        self.clock.look(&self.ledger).await?;
-        Ok(self.clock.kept_ms(self.config.retention))
+        let kept_ms = self.clock.read_kept_ms(&self.ledger, self.config.retention).await?;
+        self.ledger.trim_plan(kept_ms, limit).await
     }
 }

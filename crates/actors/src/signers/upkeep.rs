@@ -172,34 +172,27 @@ async fn purge(
     keys: &mut Step,
     audits: &mut Step,
 ) -> ledger::Result<()> {
-    let ledger = &signers.inner.ledger;
+    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
     while signers.is_serving() {
         let (kept, limit) = (settings.keep_keys, keys.size());
-        if !keys.run(async { ledger.purge_keys(old_ms(signers, kept).await?, limit).await }).await? {
+        let step = async { ledger.purge_keys(clock.read_kept_ms(ledger, kept).await?, limit).await };
+        if !keys.run(step).await? {
             break;
         }
     }
     while signers.is_serving() {
         let limit = audits.size();
-        if !audits.run(async { ledger.purge_audits(old_ms(signers, AUDIT_KEPT).await?, limit).await }).await?
-        {
+        let step = async { ledger.purge_audits(clock.read_kept_ms(ledger, AUDIT_KEPT).await?, limit).await };
+        if !audits.run(step).await? {
             break;
         }
     }
     // After an outage of the ledger the leases of the living have run out as well, and they renew them first.
     if signers.inner.failure_detector.may_take() {
-        let age_ms = old_ms(signers, settings.keep_instances).await?;
+        let age_ms = clock.read_kept_ms(ledger, settings.keep_instances).await?;
         ledger.purge_instances(age_ms, PURGED_INSTANCES_MAX).await?;
     }
     Ok(())
-}
-
-/// From which age on a row is purged that is kept for so long. Asked in each step: the database's clock may step forward between
-/// two of them.
-async fn old_ms(signers: &Signers, kept: Duration) -> ledger::Result<u64> {
-    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
-    clock.look(ledger).await?;
-    Ok(clock.kept_ms(kept))
 }
 
 /// Counts the open nonces, unless the last count took so long that it is too early for the next.
