@@ -99,21 +99,27 @@ impl Dispatch {
     }
 
     pub(super) fn new(job: &LiveJob, newest: CurrentAttempt, placed: Assignment) -> Self {
-        let spec = &job.spec;
         Self {
             job: job.id,
             attempt: newest.attempt,
             placed,
-            node_job: spec.node_job(job.seq),
-            policy: RetryPolicy {
-                lane: job.lane.clone(),
-                owner: None,
-                was_read: false,
-                class: spec.class(),
-                charged_attempts: newest.charged_attempts,
-                max_attempts: spec.max_attempts,
-                backoff: spec.backoff,
-            },
+            node_job: job.spec.node_job(job.seq),
+            policy: RetryPolicy::of(job, newest),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Of a job with this attempt, dispatched by a lane of this instance or by one that is not known.
+    pub(super) fn of(job: &LiveJob, newest: CurrentAttempt) -> Self {
+        Self {
+            lane: job.lane.clone(),
+            owner: None,
+            was_read: false,
+            class: job.spec.class(),
+            charged_attempts: newest.charged_attempts,
+            max_attempts: job.spec.max_attempts,
+            backoff: job.spec.backoff,
         }
     }
 }

@@ -348,15 +348,7 @@ impl ResultWriter {
             // It was dispatched to another instance.
             (Err(_), None) => match live_job(&self.ledger, job).await? {
                 // An earlier commit of this result may have counted it already.
-                Some(live) if is_under_way(&live, attempt, node) => Some(RetryPolicy {
-                    lane: live.lane.clone(),
-                    owner: None,
-                    was_read: false,
-                    class: live.spec.class(),
-                    charged_attempts: live.newest.charged_attempts,
-                    max_attempts: live.spec.max_attempts,
-                    backoff: live.spec.backoff,
-                }),
+                Some(live) if is_under_way(&live, attempt, node) => Some(RetryPolicy::of(&live, live.newest)),
                 _ => return Ok(None),
             },
         };
