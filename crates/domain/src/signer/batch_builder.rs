@@ -232,10 +232,7 @@ impl<R> BatchBuilder<R> {
                 }
             }
             // What was overdue was expired before the round was decided.
-            Command::Sweep => {
-                queued.is_unsure = false;
-                Decision::Answered(queued.ticket.caller, Ok(Answer::Swept))
-            }
+            Command::Sweep => Decision::Answered(queued.ticket.caller, Ok(Answer::Swept)),
         }
     }
 
@@ -391,7 +388,6 @@ impl<R> BatchBuilder<R> {
             }
             // Once unsure, always: what this try sends again may have been written by an earlier one.
             queued.is_unsure |= is_unsure;
-            queued.is_retry = true;
             queued
         })
     }
