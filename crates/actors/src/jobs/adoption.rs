@@ -84,20 +84,14 @@ impl Adopter {
             for left in left {
                 let lane = left.lane;
                 // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
-                let is_free = left
-                    .owner
-                    .as_ref()
-                    .is_none_or(|owner| owner == self.keeper.me() || self.failure_detector.is_dead(owner));
-                if let Some(plan) = lane.plan_id() {
-                    if is_free && !self.serves(&lane) {
-                        // Its plan's owner opens it. Where nobody listens, there are no plans here.
-                        let _ = self.left_plans.send(plan);
-                    }
+                let is_mine = left.owner.as_ref() == Some(self.keeper.me());
+                let is_free = is_mine || left.owner.is_none_or(|owner| self.failure_detector.is_dead(&owner));
+                if !is_free || self.serves(&lane) || self.keeper.is_own(&lane) {
                     continue;
                 }
-                let is_mine = left.owner.as_ref() == Some(self.keeper.me());
-                let is_served = self.serves(&lane) || self.keeper.is_own(&lane);
-                if is_served || !is_free {
+                if let Some(plan) = lane.plan_id() {
+                    // Its plan's owner opens it. Where nobody listens, there are no plans here.
+                    let _ = self.left_plans.send(plan);
                     continue;
                 }
                 // A lease that another instance has passed on is in this instance's name already.
