@@ -159,13 +159,14 @@ async fn a_node_that_does_not_read_holds_up_no_stop_and_it_is_known_what_it_was_
     let state = state_with(&dir, Settings::new(Auth::open())).await;
     // Of a connection on which nothing comes, and which takes nothing before the end.
     let silent = Payload::Stream { payload: stream::pending().boxed_local() };
-    let (request, Opened { response, outlet, mut messages, pauses, .. }) = opened_with(&state, silent).await;
+    let (request, Opened { response, outlet, mut messages, pauses, arriving, place: _place }) =
+        opened_with(&state, silent).await;
     let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
     for n in 1..=DISPATCHES {
         let node_job = Spec::new("1").node_job(None);
         socket.send(ToNode::Dispatch(Dispatch { slot: slot(n), node_job }));
     }
-    tokio::join!(socket.serve(&mut messages, &pauses), async { state.traffic.drain() });
+    tokio::join!(socket.serve(&mut messages, &pauses, &arriving), async { state.traffic.drain() });
     assert!(matches!(socket.closing, Some(Closing::ByInstance(CloseCode::GoingAway, _))));
     let unsent: Vec<_> = socket.out.iter().filter_map(frames::dispatched).collect();
     drop(socket);
