@@ -17,8 +17,6 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const WAITS_AFTER: Duration = Duration::from_secs(2);
 /// The delay between two such questions.
 const WAITS_EVERY: Duration = Duration::from_secs(5);
-/// A limit in place of none: longer than any process lives.
-const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long the last look at a job that has not ended in time may take.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
@@ -58,7 +56,9 @@ async fn to_the_end_behind(
     at_most: Option<Duration>,
     json: bool,
 ) -> Result<(), Failure> {
-    let ended = timeout(at_most.unwrap_or(NO_LIMIT), async {
+    // The longest length of all is no limit.
+    let at_most = at_most.unwrap_or(Duration::MAX);
+    let ended = timeout(at_most, async {
         first.await?;
         tokio::select! {
             ended = end(client, id, json) => ended,
@@ -67,7 +67,7 @@ async fn to_the_end_behind(
     });
     let job = match ended.await {
         Ok(ended) => ended.map_err(|error| shown::failure(json, error))?,
-        Err(_) => late(client, id, at_most.unwrap_or(NO_LIMIT), json).await?,
+        Err(_) => late(client, id, at_most, json).await?,
     };
     shown::answer(json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => shown::escaped(result.as_str()) + "\n",
