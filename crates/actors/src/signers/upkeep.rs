@@ -173,24 +173,32 @@ async fn purge(
     audits: &mut Step,
 ) -> ledger::Result<()> {
     let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
-    while signers.is_serving() {
-        let (kept, limit) = (settings.keep_keys, keys.size());
-        let step = async { ledger.purge_keys(clock.read_kept_ms(ledger, kept).await?, limit).await };
-        if !keys.run(step).await? {
-            break;
-        }
-    }
-    while signers.is_serving() {
-        let limit = audits.size();
-        let step = async { ledger.purge_audits(clock.read_kept_ms(ledger, AUDIT_KEPT).await?, limit).await };
-        if !audits.run(step).await? {
-            break;
-        }
-    }
+    let purge_keys = move |kept_ms, limit| ledger.purge_keys(kept_ms, limit);
+    purge_rows(signers, settings.keep_keys, keys, purge_keys).await?;
+    let purge_audits = move |kept_ms, limit| ledger.purge_audits(kept_ms, limit);
+    purge_rows(signers, AUDIT_KEPT, audits, purge_audits).await?;
     // After an outage of the ledger the leases of the living have run out as well, and they renew them first.
     if signers.inner.failure_detector.may_take() {
         let age_ms = clock.read_kept_ms(ledger, settings.keep_instances).await?;
         ledger.purge_instances(age_ms, PURGED_INSTANCES_MAX).await?;
+    }
+    Ok(())
+}
+
+/// Deletes rows that are kept for so long, step by step. `delete` deletes those of an age, so many at most.
+async fn purge_rows<D: Future<Output = ledger::Result<u64>>>(
+    signers: &Signers,
+    kept: Duration,
+    step: &mut Step,
+    delete: impl Fn(u64, u32) -> D,
+) -> ledger::Result<()> {
+    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
+    while signers.is_serving() {
+        let limit = step.size();
+        let delete_old = async { delete(clock.read_kept_ms(ledger, kept).await?, limit).await };
+        if !step.run(delete_old).await? {
+            break;
+        }
     }
     Ok(())
 }
