@@ -140,7 +140,7 @@ impl Peers {
 /// [`Error::Unusable`] for a file that cannot be used, or where nobody could be trusted.
 pub fn connections(is_secure: bool, tls: &TlsOptions) -> Result<reqwest::Client> {
     reqwest::Client::builder()
-        .tls_backend_preconfigured(tls::settings(is_secure, tls)?)
+        .tls_backend_preconfigured(tls::settings(is_secure, tls, tls::Reading::Once)?)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(CONNECT_TIMEOUT)

@@ -72,7 +72,8 @@ impl Dialer {
     /// For these URLs.
     pub(crate) fn for_bases(bases: &[Url], token: Option<HeaderValue>, tls: &TlsOptions) -> Result<Self> {
         let is_secure = bases.iter().any(|url| url.scheme() == "https");
-        Ok(Self { token, tls: Arc::new(tls::following_settings(is_secure, tls)?) })
+        let tls = tls::settings(is_secure, tls, tls::Reading::AtChanges)?;
+        Ok(Self { token, tls: Arc::new(tls) })
     }
 
     /// Connects to a path below this base.
@@ -297,7 +298,8 @@ mod tests {
     fn a_socket_is_asked_for_beside_the_base() {
         let base = crate::base_url::parse("https://h:1/fence").unwrap();
         let token = Some(HeaderValue::from_static("Bearer t"));
-        let dialer = Dialer { token, tls: Arc::new(tls::settings(false, &TlsOptions::default()).unwrap()) };
+        let tls = tls::settings(false, &TlsOptions::default(), tls::Reading::Once).unwrap();
+        let dialer = Dialer { token, tls: Arc::new(tls) };
         let request = dialer.request(&base, &["v1", "nodes", "ws"], &[]).unwrap();
         assert_eq!(request.uri().to_string(), "wss://h:1/fence/v1/nodes/ws");
         assert_eq!(request.headers()[SEC_WEBSOCKET_PROTOCOL], "fencepost.v1");

@@ -17,8 +17,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use self::followed::Followed;
 use crate::{Error, Result};
@@ -219,49 +219,47 @@ fn is_encrypted(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|pem| marks.iter().any(|mark| has(&pem, mark)))
 }
 
-/// The settings for connections; `wanted` says whether any URL is `https://`. Files that are named are read in any
-/// case, so that a wrong name is found at once.
-pub(crate) fn settings(wanted: bool, options: &TlsOptions) -> Result<ClientConfig> {
-    let roots = match &options.ca_file {
-        Some(file) => authorities(file)?,
-        None => otherwise(wanted)?,
-    };
-    let config = begun()?.with_root_certificates(roots);
-    Ok(match &options.pair {
-        Some(pair) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.read()?))),
-        None => config.with_no_client_auth(),
-    })
+/// When the files of [`TlsOptions`] are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// When the settings are made, and never again.
+    Once,
+    /// Also at the first handshake after they were replaced, for a client that lives long. Files that cannot be used change
+    /// nothing.
+    AtChanges,
 }
 
-/// The same for a client that lives long: files that are replaced by others are read again at the next handshake. Those that cannot
-/// be used change nothing.
-pub(crate) fn following_settings(wanted: bool, options: &TlsOptions) -> Result<ClientConfig> {
+/// The settings for connections; `wanted` says whether any URL is `https://`. Files that are named are read in any
+/// case, so that a wrong name is found at once.
+pub(crate) fn settings(wanted: bool, options: &TlsOptions, reading: Reading) -> Result<ClientConfig> {
+    // Where no files are looked at, none ever changes.
+    let looked_at = |files: Vec<PathBuf>| match reading {
+        Reading::Once => Vec::new(),
+        Reading::AtChanges => files,
+    };
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))?;
     let config = match options.ca_file.clone() {
         Some(file) => {
-            let followed = Followed::new(vec![file.clone()], move || verifier(&file))?;
-            begun()?.dangerous().with_custom_certificate_verifier(Arc::new(followed))
+            let followed = Followed::new(looked_at(vec![file.clone()]), move || verifier(&file))?;
+            config.dangerous().with_custom_certificate_verifier(Arc::new(followed))
         }
-        None => begun()?.with_root_certificates(otherwise(wanted)?),
+        None => config.with_root_certificates(otherwise(wanted)?),
     };
     let mut config = match options.pair.clone() {
         Some(pair) => {
-            let files = vec![pair.certificate.clone(), pair.key.clone()];
+            let files = looked_at(vec![pair.certificate.clone(), pair.key.clone()]);
             let followed = Followed::new(files, move || pair.read().map(Arc::new))?;
             config.with_client_cert_resolver(Arc::new(followed))
         }
         None => config.with_no_client_auth(),
     };
-    if *options != TlsOptions::default() {
+    if reading == Reading::AtChanges && *options != TlsOptions::default() {
         // In a session that is resumed nobody shows a certificate: what the files before proved would go on counting.
         config.resumption = Resumption::disabled();
     }
     Ok(config)
-}
-
-fn begun() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
-    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))
 }
 
 /// What is trusted where no file is named.

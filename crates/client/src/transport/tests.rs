@@ -397,7 +397,8 @@ async fn what_no_header_can_carry_is_refused_with_the_headers_name() {
 
 #[test]
 fn https_is_set_up_without_a_provider_being_chosen_elsewhere() {
-    assert!(crate::tls::settings(false, &TlsOptions::default()).is_ok());
+    let reading = crate::tls::Reading::Once;
+    assert!(crate::tls::settings(false, &TlsOptions::default(), reading).is_ok());
 }
 
 /// The version that [`ring_of`] is shown under, as a header line.
