@@ -56,7 +56,8 @@
 //! request is repeated elsewhere.
 //!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates, or with those of a file, and with a
-//! certificate of the client's own where the daemon demands one: see [`Client::with_tls`] and [`tls`].
+//! certificate of the client's own where the daemon demands one: see [`Client::with_tls`] and [`tls`]. Files are
+//! read again where they are replaced. That a new one cannot be used is the only thing that the library logs (by `tracing`).
 
 mod avoided;
 mod base_url;

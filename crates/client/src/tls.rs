@@ -28,9 +28,10 @@ use crate::{Error, Result};
 pub struct TlsOptions {
     /// A PEM file of certificates. The client trusts servers whose certificate is signed by one of them, and no others;
     /// without a file it trusts what the system trusts.
-    /// A client or node reads the file again where it is replaced.
+    /// A client or node reads the file again where it is replaced. Of one that cannot be used it warns by `tracing`, once for
+    /// each change, and goes on with what it read before.
     pub ca_file: Option<PathBuf>,
-    /// The client's own certificate and key, for servers that demand one. Read again where they are replaced, too.
+    /// The client's own certificate and key, for servers that demand one. Read again where they are replaced, in the same way.
     pub pair: Option<Pair>,
 }
 

@@ -417,6 +417,31 @@ async fn a_node_that_connects_again_trusts_only_whom_its_file_names_by_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_warns_once_of_a_file_that_cannot_be_used_and_goes_on_with_what_it_read_before() {
+    let authority = Authority::new("ours").unwrap();
+    let server = authority.issue("server").unwrap();
+    let instance = with_tls(Setup::in_mode("worker-queue").unwrap(), &authority, &server);
+    let instance = instance.start().await.unwrap();
+    let way = Proxy::start(instance.url().strip_prefix("https://").unwrap().parse().unwrap()).await.unwrap();
+    let url = format!("https://{}", way.address());
+    let node = command("node", &[], &url, &authority).arg("--exec").arg("cat").start_command().unwrap();
+    let connects = async |times: usize| {
+        until("the node is connected", async || node.log().matches("\"connected\"").count() >= times).await;
+    };
+    connects(1).await;
+    std::fs::write(authority.file(), "no certificate").unwrap();
+    for times in 2..=3 {
+        way.cut().await.unwrap();
+        way.heal().await.unwrap();
+        connects(times).await;
+    }
+    let log = node.log();
+    let warnings: Vec<_> =
+        log.lines().filter(|line| line.contains("the certificates cannot be reloaded")).collect();
+    assert!(matches!(warnings[..], [one] if one.contains("authority.pem")), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_authorities_alone_is_no_reload_of_the_listener() {
     let authority = Authority::new("ours").unwrap();
     let pair = authority.issue("server").unwrap();

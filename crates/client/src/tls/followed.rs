@@ -15,12 +15,21 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 /// For each file when it was changed and how many bytes it has. `None` for one that cannot be looked at.
 type Look = Vec<Option<(SystemTime, u64)>>;
 
-/// What was read of some files. Files that cannot be used, for example because one of two has been replaced, change nothing;
-/// they are read again at the next handshake.
+/// What was read of some files. Files that cannot be used, for example because one of two has been replaced, change nothing: a
+/// warning says why, once for each change, and they are read again at the next handshake.
 pub(super) struct Followed<T> {
     files: Vec<PathBuf>,
-    read: Box<dyn Fn() -> Option<Arc<T>> + Send + Sync>,
-    last: Mutex<(Look, Arc<T>)>,
+    read: Box<dyn Fn() -> Result<Arc<T>, String> + Send + Sync>,
+    last: Mutex<Last<T>>,
+}
+
+struct Last<T> {
+    /// What was read.
+    read: Arc<T>,
+    /// How the files looked then.
+    look: Look,
+    /// How files look that cannot be used, if these came since.
+    refused: Option<Look>,
 }
 
 impl<T> Followed<T> {
@@ -28,34 +37,51 @@ impl<T> Followed<T> {
     ///
     /// # Errors
     /// Those of `read`.
-    pub(super) fn new<E>(
+    pub(super) fn new<E: fmt::Display>(
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<Arc<T>, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
         // Looked at first: what changes in between is found at the next handshake.
         let look = look(&files);
-        let last = Mutex::new((look, read()?));
-        Ok(Self { files, read: Box::new(move || read().ok()), last })
+        let last = Mutex::new(Last { read: read()?, look, refused: None });
+        let read = move || read().map_err(|error| error.to_string());
+        Ok(Self { files, read: Box::new(read), last })
     }
 
     /// What the files hold now, as far as it can be used.
     fn now(&self) -> Arc<T> {
+        let (now, refused) = self.look_again();
+        if let Some(refused) = refused {
+            tracing::warn!(refused, "the certificates cannot be reloaded; they stay as they are");
+        }
+        now
+    }
+
+    /// The same, and why what the files hold cannot be used, if they have changed since that was said last.
+    fn look_again(&self) -> (Arc<T>, Option<String>) {
         let look = look(&self.files);
         let mut last = self.lock();
-        if last.0 != look
-            && let Some(read) = (self.read)()
-        {
-            *last = (look, read);
+        let mut news = None;
+        if last.look == look {
+            last.refused = None;
+        } else {
+            match (self.read)() {
+                Ok(read) => *last = Last { read, look, refused: None },
+                Err(refused) => {
+                    let before = last.refused.replace(look);
+                    news = (before != last.refused).then_some(refused);
+                }
+            }
         }
-        Arc::clone(&last.1)
+        (Arc::clone(&last.read), news)
     }
 
     /// What was read last, without a look at the files.
     fn known(&self) -> Arc<T> {
-        Arc::clone(&self.lock().1)
+        Arc::clone(&self.lock().read)
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Look, Arc<T>)> {
+    fn lock(&self) -> MutexGuard<'_, Last<T>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,5 +184,31 @@ mod tests {
         assert_eq!(*followed.now(), 3);
         write(&file, "44", 3);
         assert_eq!(*followed.now(), 44, "of the same time, and longer");
+    }
+
+    #[test]
+    fn why_a_file_cannot_be_used_is_said_once_for_each_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        write(&file, "1", 1);
+        let read = file.clone();
+        let followed = Followed::new(vec![file.clone()], move || number(&read)).unwrap();
+        let looks = || {
+            let (now, refused) = followed.look_again();
+            (*now, refused)
+        };
+        assert_eq!(looks(), (1, None));
+        let refused = |text: &str| (1, Some(text.to_owned()));
+        write(&file, "x", 2);
+        assert_eq!(looks(), refused("x"));
+        assert_eq!(looks(), (1, None), "it was said");
+        write(&file, "y", 3);
+        assert_eq!(looks(), refused("y"), "another one");
+        write(&file, "1", 1);
+        assert_eq!(looks(), (1, None));
+        write(&file, "z", 3);
+        assert_eq!(looks(), refused("z"), "what was in use had come back");
+        write(&file, "2", 4);
+        assert_eq!(looks(), (2, None));
     }
 }
