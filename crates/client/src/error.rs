@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call did not succeed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The daemon refused. Nothing was changed, unless the code says that this is not known.
     #[error("{}: {}", .0.code, .0.detail)]

@@ -25,6 +25,7 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// An event of one job.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum JobUpdate {
     /// The job as it is now, without its payload.
     Job(Box<Job>),
@@ -34,6 +35,7 @@ pub enum JobUpdate {
 
 /// Something that happened, as one instance sees it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Event {
     /// A job's state has changed.
     Job(JobEvent),

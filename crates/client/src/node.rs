@@ -167,6 +167,7 @@ impl Default for Times {
 
 /// What a worker reports to its observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A daemon has accepted the worker.
     Connected {
@@ -222,6 +223,7 @@ pub enum Event {
 
 /// What came of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttemptEnd {
     /// It gave its output.
     Succeeded,
@@ -241,6 +243,7 @@ type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// It was told to stop, and has stopped.
     Drained {

@@ -136,10 +136,9 @@ impl From<client::Error> for Failure {
                          names another."
                 ),
             ),
-            client::Error::Lost { .. } | client::Error::Unexpected { .. } => {
-                Self::new(Exit::Unavailable, error)
-            }
             client::Error::Unusable(_) => Self::new(Exit::Usage, error),
+            // The answer was lost, or is not Fencepost's.
+            _ => Self::new(Exit::Unavailable, error),
         }
     }
 }

@@ -13,6 +13,7 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 
 words! {
     /// The kind of a refusal. Codes are stable, so that programs can branch on them.
+    #[non_exhaustive]
     pub enum Code {
         /// The request is not valid; `detail` says what is wrong, and what is allowed.
         Invalid = "invalid",

@@ -86,6 +86,7 @@ impl Job {
 
 /// Why a handler is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Why {
     /// The scheduler cancelled or revoked the attempt.
     CalledOff,

@@ -6,6 +6,7 @@ use wire::sessions::{JobProblem, JobProgress, JobResult, JobTaken};
 
 /// What happens on a session's socket.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Happening {
     /// There is a connection.
     Connected {

@@ -256,6 +256,7 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
             (JobUpdate::Progress(progress), true) => shown::json(&Line { event: "progress", data: progress }),
             (JobUpdate::Job(job), false) => jobs_shown::change(job),
             (JobUpdate::Progress(progress), false) => jobs_shown::progress(progress),
+            _ => continue,
         };
         if !shown::print(&(line + "\n")) {
             return Ok(());

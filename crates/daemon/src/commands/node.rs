@@ -106,6 +106,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
             Exit::Refused,
             "another node with the same id took over; choose another id with --node-id",
         )),
+        ended => Err(Failure::new(Exit::Software, format!("the node ended: {ended:?}"))),
     }
 }
 
@@ -148,11 +149,13 @@ fn log(node: &str, event: Event) {
                 AttemptEnd::CalledOff => {
                     tracing::info!(node, job, attempt, took_ms, "an attempt was called off")
                 }
+                end => tracing::info!(node, job, attempt, took_ms, ?end, "an attempt has ended"),
             }
         }
         Event::Drained(true) => tracing::info!(node, "an operator drains this node: it gets no more jobs"),
         Event::Drained(false) => tracing::info!(node, "an operator has ended the drain of this node"),
         Event::Draining { held } => tracing::info!(node, held, "draining"),
+        event => tracing::info!(node, ?event, "something happened"),
     }
 }
 

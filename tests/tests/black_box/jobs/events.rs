@@ -33,9 +33,8 @@ async fn update(events: &mut JobEvents) -> Option<JobUpdate> {
 /// The next change of the job, with what was said of progress before.
 async fn change(events: &mut JobEvents) -> Job {
     loop {
-        match update(events).await.expect("it has not ended") {
-            JobUpdate::Job(job) => return *job,
-            JobUpdate::Progress(_) => {}
+        if let JobUpdate::Job(job) = update(events).await.expect("it has not ended") {
+            return *job;
         }
     }
 }
@@ -203,9 +202,9 @@ async fn progress_goes_on_by_way_of_the_instance_that_the_node_has_moved_to() {
     let mut progress = async |percent: f64| {
         node.runs.release(1);
         loop {
-            match update(&mut events).await.expect("it has not ended") {
-                JobUpdate::Progress(progress) if progress.percent == Some(percent) => return,
-                JobUpdate::Progress(_) | JobUpdate::Job(_) => {}
+            let update = update(&mut events).await.expect("it has not ended");
+            if matches!(update, JobUpdate::Progress(progress) if progress.percent == Some(percent)) {
+                return;
             }
         }
     };
@@ -345,7 +344,7 @@ async fn what_happens_anywhere_is_told() {
             match event.what {
                 ClusterHappening::Left => left = event.instance_id,
                 ClusterHappening::Mode => mode = event.mode,
-                ClusterHappening::Joined => {}
+                _ => {}
             }
         }
         assert_eq!(left.unwrap(), gone.as_str().unwrap());

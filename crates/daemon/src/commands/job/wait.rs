@@ -117,6 +117,7 @@ async fn followed(client: &Client, id: &str) -> client::Result<Job> {
         match news {
             JobUpdate::Job(job) => last = Some(*job),
             JobUpdate::Progress(progress) => shown::note(&(jobs_shown::progress(&progress) + "\n")),
+            _ => {}
         }
     }
     match last {
