@@ -293,9 +293,10 @@ fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter,
         ));
     }
     let state = state.map(|state| JobState::parse(state.as_str())).transpose()?;
+    let outcome = outcome.map(from_wire::outcome).transpose()?;
     let mut filter = JobFilter {
         state,
-        outcome: outcome.map(from_wire::outcome),
+        outcome,
         session: session.as_deref().map(SessionId::parse).transpose()?,
         tenant: tenant.as_deref().map(TenantId::parse).transpose()?,
         pool: pool.as_deref().map(PoolName::parse).transpose()?,
@@ -339,8 +340,8 @@ fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter,
     Ok(filter)
 }
 
-const fn is_never_dead(outcome: wire::jobs::Outcome) -> bool {
-    matches!(from_wire::outcome(outcome), Outcome::Succeeded | Outcome::Cancelled)
+const fn is_never_dead(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Succeeded | Outcome::Cancelled)
 }
 
 /// Works on bulk operations on the thread that calls this, as long as that serves. The first thread that calls it does, and

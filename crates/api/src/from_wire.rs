@@ -34,13 +34,8 @@ pub fn requirements(
 }
 
 /// How jobs ended, as a filter says it.
-pub const fn outcome(outcome: jobs::Outcome) -> Outcome {
-    match outcome {
-        jobs::Outcome::Succeeded => Outcome::Succeeded,
-        jobs::Outcome::Failed => Outcome::Failed,
-        jobs::Outcome::Cancelled => Outcome::Cancelled,
-        jobs::Outcome::TimedOut => Outcome::TimedOut,
-    }
+pub fn outcome(asked: jobs::Outcome) -> Result<Outcome, Refusal> {
+    Ok(Outcome::parse(asked.as_str())?)
 }
 
 /// A session to be opened.

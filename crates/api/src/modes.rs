@@ -45,10 +45,7 @@ pub async fn replace(
     let asked: ModeRequest = extract::body(&request, payload, state.body_limits()).await?;
     let modes = Modes {
         version: asked.version,
-        mode: match asked.mode {
-            wire::cluster::Mode::Basic => Mode::Basic,
-            wire::cluster::Mode::WorkerQueue => Mode::WorkerQueue,
-        },
+        mode: Mode::parse(asked.mode.as_str())?,
         only: asked.only.map(|only| only.iter().map(|name| signer(name)).collect()).transpose()?,
     };
     let by = audit::entry(&request, "set_mode", "config:mode");

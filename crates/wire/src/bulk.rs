@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::jobs::{JobState, Outcome};
+use crate::lenient;
 use crate::limits::{
     BULK_RATE_MAX, JOB_KIND_CHARS_MAX, POOL_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, TENANT_ID_CHARS_MAX,
     TIME_CHARS_MAX,
@@ -26,7 +27,7 @@ words! {
 
 words! {
     /// How a bulk operation stands.
-    pub enum BulkStatus {
+    pub growing enum BulkStatus {
         /// It is under way.
         Running = "RUNNING",
         /// Somebody cancelled it; it ends after the jobs that are being worked on.
@@ -94,6 +95,8 @@ pub struct BulkFilter {
     #[schema(nullable = false)]
     pub dead: Option<bool>,
 }
+
+impl lenient::Growing for BulkFilter {}
 
 /// A bulk operation to begin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -164,6 +167,7 @@ pub struct Bulk {
     /// What is done to each job.
     pub action: BulkAction,
     /// Which jobs.
+    #[serde(deserialize_with = "lenient::read")]
     pub filter: BulkFilter,
     /// Only jobs that finished before this time; for `cancel`, only jobs that were submitted before it.
     #[schema(format = DateTime)]
@@ -171,6 +175,7 @@ pub struct Bulk {
     /// Jobs per second at most.
     pub rate: u32,
     /// How it stands.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: BulkStatus,
     /// The number of jobs that matched when it began; as many as were counted where the answer to the request said `at_least`.
     pub matched: u64,

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::lenient;
 use crate::limits::{CANARY_SIGNERS_MAX, NUMBER_MAX};
 use crate::strict::{self, words};
 
 words! {
     /// How requests and owners find each other.
-    pub enum Mode {
+    pub growing enum Mode {
         /// Any instance serves any request, and holds the key's lease while it does.
         Basic = "basic",
         /// One instance owns a key while there is work, and requests are forwarded to it.
@@ -22,6 +23,7 @@ pub struct Cluster {
     /// The instance that answers.
     pub instance: String,
     /// How requests find their owner.
+    #[serde(deserialize_with = "lenient::read")]
     pub mode: Mode,
     /// Of the signers that the caller sees, only these are in that mode, and all others in the other mode. Absent when all
     /// signers are in it.
@@ -86,6 +88,7 @@ pub struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModeSetting {
     /// The mode.
+    #[serde(deserialize_with = "lenient::read")]
     pub mode: Mode,
     /// Only these signers are in that mode, and all others in the other mode. Absent when all are in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

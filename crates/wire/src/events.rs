@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::cluster::Mode;
 use crate::jobs::{JobState, Outcome};
+use crate::lenient;
 use crate::nodes::NodeState;
 use crate::strict::words;
 
@@ -64,8 +65,10 @@ pub struct JobEvent {
     /// The job.
     pub id: String,
     /// Its state.
+    #[serde(deserialize_with = "lenient::read")]
     pub state: JobState,
     /// How the job ended. `null` until then, and where the sender does not know it.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub outcome: Option<Outcome>,
     /// The number of the newest attempt. 0 before the first.
@@ -82,7 +85,7 @@ pub struct JobEvent {
 
 words! {
     /// What happened to a node.
-    pub enum NodeHappening {
+    pub growing enum NodeHappening {
         /// The node has connected.
         Joined = "joined",
         /// The node's state has changed.
@@ -102,8 +105,10 @@ pub struct NodeEvent {
     /// The node.
     pub id: String,
     /// What happened.
+    #[serde(deserialize_with = "lenient::read")]
     pub what: NodeHappening,
     /// The node's new state.
+    #[serde(deserialize_with = "lenient::read")]
     pub state: NodeState,
     /// The instance that holds the node's connection, or held it.
     pub instance: String,
@@ -111,7 +116,7 @@ pub struct NodeEvent {
 
 words! {
     /// What happened to the cluster.
-    pub enum ClusterHappening {
+    pub growing enum ClusterHappening {
         /// An instance joined.
         Joined = "joined",
         /// An instance left.
@@ -125,6 +130,7 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEvent {
     /// What happened.
+    #[serde(deserialize_with = "lenient::read")]
     pub what: ClusterHappening,
     /// The instance that joined or left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +141,7 @@ pub struct ClusterEvent {
     #[schema(nullable = false)]
     pub url: Option<String>,
     /// The new mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::read")]
     #[schema(nullable = false)]
     pub mode: Option<Mode>,
     /// The version of the mode's setting.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::lenient;
 use crate::strict::words;
 
 /// The process runs.
@@ -17,7 +18,7 @@ pub struct Health {
 
 words! {
     /// How well the instance can serve.
-    pub enum Readiness {
+    pub growing enum Readiness {
         /// Nothing is wrong.
         Ready = "ready",
         /// The instance serves, although a check found something wrong.
@@ -27,7 +28,7 @@ words! {
 
 words! {
     /// The finding of a check.
-    pub enum CheckStatus {
+    pub growing enum CheckStatus {
         /// Nothing is wrong.
         Ok = "ok",
         /// It works, although something is wrong.
@@ -41,6 +42,7 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
     /// How well the instance can serve.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: Readiness,
     /// The checks, by name.
     pub checks: BTreeMap<String, Check>,
@@ -50,6 +52,7 @@ pub struct Ready {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
     /// The finding.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: CheckStatus,
     /// What is wrong, and what would be right; or what the instance leaves out as it is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

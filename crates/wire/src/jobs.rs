@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::json::Json;
+use crate::lenient;
 use crate::limits::{
     BACKOFF_FACTOR_MAX, BACKOFF_MS_MAX, BATCH_JOBS_MAX, CLIENT_REF_CHARS_MAX, DELAY_MS_MAX, JOB_ID_CHARS_MAX,
     JOB_KIND_CHARS_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX,
@@ -19,7 +20,7 @@ use crate::strict::{self, words};
 
 words! {
     /// The state of a job.
-    pub enum JobState {
+    pub growing enum JobState {
         /// Accepted; no attempt is under way.
         Created = "CREATED",
         /// The newest attempt was sent to a node, which has not acknowledged it yet.
@@ -33,7 +34,7 @@ words! {
 
 words! {
     /// How a job ended.
-    pub enum Outcome {
+    pub growing enum Outcome {
         /// A node completed it and gave its output.
         Succeeded = "succeeded",
         /// The job is not tried again: a node reported a lasting error, or all its attempts are used up.
@@ -58,6 +59,8 @@ pub struct Route {
     #[schema(min_length = 1, max_length = 35)]
     pub target: String,
 }
+
+impl lenient::Growing for Route {}
 
 /// The delay before the next attempt. The daemon's defaults replace what is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -268,6 +271,7 @@ pub struct JobAccepted {
     /// The job's id. Repetitions under one `Idempotency-Key` get the same id.
     pub id: String,
     /// Always CREATED.
+    #[serde(deserialize_with = "lenient::read")]
     pub state: JobState,
     /// The lane that the job belongs to: its session's, or else one of the instance that accepted it.
     pub lane: String,
@@ -410,8 +414,10 @@ pub struct Job {
     /// Its id.
     pub id: String,
     /// Its state.
+    #[serde(deserialize_with = "lenient::read")]
     pub state: JobState,
     /// How the job ended. `null` until it is FINISHED.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub outcome: Option<Outcome>,
     /// The lane that the job belongs to.
@@ -433,6 +439,7 @@ pub struct Job {
     #[schema(required)]
     pub pool: Option<String>,
     /// The job runs only in pools that serve this route.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub route: Option<Route>,
     /// The job runs only on nodes that have all of these labels.

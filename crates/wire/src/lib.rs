@@ -6,7 +6,8 @@
 //!
 //! Requests refuse unknown fields, repeated fields, `null` where it has no meaning, arrays in place of
 //! objects, and numbers that are not whole; each with a text that says what would be right. Answers
-//! may grow fields, so readers of answers ignore what they do not know.
+//! may grow fields and words, so readers of answers ignore the fields that they do not know, and read such a word as
+//! `Unrecognised`.
 
 pub mod audit;
 pub mod bulk;
@@ -18,6 +19,7 @@ pub mod ids;
 pub mod jobs;
 mod json;
 pub mod leases;
+mod lenient;
 pub mod limits;
 mod list;
 pub mod nodes;

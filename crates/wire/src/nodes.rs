@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::jobs::Route;
+use crate::lenient;
 use crate::limits::{
     JOB_LABELS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NUMBER_MAX, PAUSE_MS_MAX, POOL_LABELS_MAX,
     POOL_NAME_CHARS_MAX, POOL_ROUTES_MAX, POOL_WEIGHT_MAX, POOLS_MAX, REASON_CHARS_MAX,
@@ -18,7 +19,7 @@ const ROUTE_CHARS_MAX: usize = 2 * LANGUAGE_CHARS_MAX + 1;
 
 words! {
     /// Whether a node gets jobs.
-    pub enum NodeState {
+    pub growing enum NodeState {
         /// The node gets jobs.
         Online = "online",
         /// The node finishes its jobs and gets no more.
@@ -38,6 +39,7 @@ pub struct Node {
     /// Its id.
     pub id: String,
     /// Whether the node gets jobs.
+    #[serde(deserialize_with = "lenient::read")]
     pub state: NodeState,
     /// The instance that holds the node's connection.
     pub instance: String,
@@ -50,6 +52,7 @@ pub struct Node {
     /// The pools that the node belongs to; for a token with patterns for pools, those that it sees.
     pub pools: Vec<String>,
     /// The load that the node reported last.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub load: Option<Load>,
     /// The version of the node's software, as the node reported it.
@@ -81,7 +84,7 @@ pub struct Node {
 
 words! {
     /// Whose a node's id is.
-    pub enum ClaimStatus {
+    pub growing enum ClaimStatus {
         /// No node of this id is known.
         Free = "free",
         /// The token that asks connected it.
@@ -97,6 +100,7 @@ pub struct NodeClaim {
     /// The node's id.
     pub id: String,
     /// Whose it is.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: ClaimStatus,
 }
 
@@ -107,6 +111,7 @@ pub struct PoolsSetting {
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     pub version: u64,
     /// The pools. Without any, all nodes are in the pool `default`.
+    #[serde(deserialize_with = "lenient::read")]
     pub pools: Vec<Pool>,
     /// The pools that are paused now, `default` included.
     #[serde(default)]
@@ -185,6 +190,8 @@ pub struct Pool {
     #[schema(default = 1, minimum = 1, maximum = 1000)]
     pub weight: u32,
 }
+
+impl lenient::Growing for Pool {}
 
 const fn one() -> u32 {
     1

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::lenient;
 use crate::limits::{
     GRANT_NONCES_MAX, HOLD_CHARS_MAX, HOLD_MS_MAX, HOLD_MS_MIN, MAX_IN_FLIGHT_MAX, NONCE_MAX,
     SETTLEMENTS_MAX, TX_HASH_CHARS_MAX,
@@ -12,7 +13,7 @@ use crate::strict::{self, words};
 
 words! {
     /// The state of a nonce that was granted at least once.
-    pub enum Status {
+    pub growing enum Status {
         /// Granted to one caller under a hold, until `held_until`.
         Held = "HELD",
         /// The nonce was used. This state is final.
@@ -112,6 +113,7 @@ pub struct Grant {
     /// The hold, with which the nonce is settled.
     pub hold: String,
     /// Always HELD.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: Status,
     /// When the hold expires, by the database's clock.
     #[schema(format = DateTime)]
@@ -171,6 +173,7 @@ pub enum SettlementResult {
         /// The nonce.
         nonce: u64,
         /// The state of the nonce.
+        #[serde(deserialize_with = "lenient::read")]
         status: Status,
     },
     /// The settlement is refused and changed nothing.
@@ -248,6 +251,7 @@ pub struct NonceAnswer {
     /// The nonce.
     pub nonce: u64,
     /// The state of the nonce.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: Status,
 }
 
@@ -367,6 +371,7 @@ pub struct NonceRecord {
     /// The nonce.
     pub nonce: u64,
     /// The state of the nonce.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: Status,
     /// The hold under which the nonce was last granted.
     pub hold: String,

@@ -18,7 +18,7 @@ use crate::strict::words;
 
 words! {
     /// The status of a plan. It follows from the statuses of its tasks, and from what people want of it.
-    pub enum PlanStatus {
+    pub growing enum PlanStatus {
         /// The plan was never started.
         Created = "CREATED",
         /// Tasks run, or wait for their turn.
@@ -36,7 +36,7 @@ words! {
 
 words! {
     /// The status of a task.
-    pub enum TaskStatus {
+    pub growing enum TaskStatus {
         /// The task waits for its turn.
         Pending = "PENDING",
         /// The task's stages run.
@@ -56,7 +56,7 @@ words! {
 
 words! {
     /// The status of a stage within a run.
-    pub enum StageStatus {
+    pub growing enum StageStatus {
         /// The stage has not begun.
         Pending = "PENDING",
         /// The stage's job is accepted and has no result yet.
@@ -75,7 +75,7 @@ words! {
 
 words! {
     /// What people want of a plan or a task. It takes effect between two stages.
-    pub enum Intent {
+    pub growing enum Intent {
         /// The stages run.
         Run = "run",
         /// No further stage begins.

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::frames::frames;
 use crate::jobs::{JobRequest, Outcome, Route};
 use crate::json::Json;
+use crate::lenient;
 use crate::limits::{
     JOB_LABELS_MAX, LABEL_CHARS_MAX, POOL_NAME_CHARS_MAX, SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN,
     TENANT_ID_CHARS_MAX,
@@ -114,6 +115,7 @@ pub struct Session {
     /// The order of the session's jobs and results.
     pub ordering: Ordering,
     /// Jobs run only in pools that serve this route.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub route: Option<Route>,
     /// Jobs run only on nodes of this pool.
@@ -151,6 +153,7 @@ pub struct ListedSession {
     /// The order of the session's jobs and results.
     pub ordering: Ordering,
     /// Jobs run only in pools that serve this route.
+    #[serde(default, deserialize_with = "lenient::read")]
     #[schema(required)]
     pub route: Option<Route>,
     /// Jobs run only on nodes of this pool.
@@ -230,6 +233,7 @@ pub struct JobResult {
     #[serde(rename = "ref")]
     pub client_ref: Option<String>,
     /// How the job ended.
+    #[serde(deserialize_with = "lenient::read")]
     pub outcome: Outcome,
     /// The output of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

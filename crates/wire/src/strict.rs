@@ -549,7 +549,8 @@ impl<T: Copy> Visitor<'_> for Word<T> {
 }
 
 /// An enum that travels as one word, and as nothing but a text (serde's own would also take
-/// `{"word": null}`).
+/// `{"word": null}`). Answers of a newer daemon may have further words of a `growing` one: `lenient` reads them as
+/// `Unrecognised`, which no request may be.
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, utoipa::ToSchema)]
@@ -558,14 +559,42 @@ macro_rules! words {
             $($(#[$doc])* #[schema(rename = $text)] $variant,)+
         }
 
+        $crate::strict::words!(@travels $name { $($variant = $text,)+ });
+    };
+    ($(#[$meta:meta])* pub growing enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, utoipa::ToSchema)]
+        $(#[$meta])*
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* #[schema(rename = $text)] $variant,)+
+            /// A word in the answer of a newer daemon, which this version does not know.
+            #[serde(skip)]
+            Unrecognised,
+        }
+
+        $crate::strict::words!(@travels $name { $($variant = $text,)+ } Unrecognised = "unrecognised");
+
+        impl $crate::lenient::Growing for $name {
+            fn read<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_str($crate::lenient::AnyWord {
+                    known: &[$(($text, Self::$variant),)+],
+                    otherwise: Self::Unrecognised,
+                })
+            }
+        }
+    };
+    (@travels $name:ident { $($variant:ident = $text:literal,)+ } $($other:ident = $other_text:literal)?) => {
         impl $name {
-            /// Every one, in the order of this page.
+            /// Every one that this version knows, in the order of this page.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
             /// The word that travels.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
+                match self {
+                    $(Self::$variant => $text,)+
+                    $(Self::$other => $other_text,)?
+                }
             }
         }
 

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::lenient;
 use crate::nodes::NodeClaim;
 use crate::strict::words;
 
 words! {
     /// A scope of a token.
-    pub enum TokenScope {
+    pub growing enum TokenScope {
         /// See what there is.
         Read = "read",
         /// Make and change jobs, sessions, nonces, ids and plans.
@@ -27,6 +28,7 @@ pub struct Whoami {
     #[schema(required)]
     pub name: Option<String>,
     /// The scopes of its token, with those that they include.
+    #[serde(deserialize_with = "lenient::read")]
     pub scopes: Vec<TokenScope>,
     /// Whether it sees everything: its token has no patterns.
     pub sees_everything: bool,

@@ -532,7 +532,7 @@ async fn selected(
 ) -> Result<Vec<JobId>, Refusal> {
     let filter = JobFilter {
         state: Some(JobState::Finished),
-        outcome: asked.outcome.map(from_wire::outcome),
+        outcome: asked.outcome.map(from_wire::outcome).transpose()?,
         session: asked.session.as_deref().map(SessionId::parse).transpose()?,
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         pool: asked.pool.as_deref().map(PoolName::parse).transpose()?,

@@ -155,11 +155,8 @@ async fn change_task(
 }
 
 /// Whether nothing follows without a person.
-fn is_over(status: PlanStatus) -> bool {
-    match status {
-        PlanStatus::Succeeded | PlanStatus::Attention | PlanStatus::Cancelled => true,
-        PlanStatus::Created | PlanStatus::Running | PlanStatus::Paused => false,
-    }
+const fn is_over(status: PlanStatus) -> bool {
+    matches!(status, PlanStatus::Succeeded | PlanStatus::Attention | PlanStatus::Cancelled)
 }
 
 fn task_line(task: &Task) -> String {

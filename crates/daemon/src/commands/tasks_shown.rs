@@ -74,7 +74,7 @@ pub fn changed(plan: &Plan) -> String {
         }
         (_, PlanStatus::Paused) => format!("plan {id} is {status}; {resumes}\n"),
         (Intent::Pause, _) => format!("plan {id} is {status}, and paused; {resumes}\n"),
-        (Intent::Run, _) => format!("plan {id} is {status}\n"),
+        _ => format!("plan {id} is {status}\n"),
     }
 }
 

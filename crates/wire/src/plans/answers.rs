@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
 use crate::json::Json;
+use crate::lenient;
 use crate::limits::{CONTEXT_BYTES_MAX, TASK_CONFIG_BYTES_MAX};
 use crate::strict;
 
@@ -17,6 +18,7 @@ pub struct Plan {
     #[schema(required)]
     pub name: Option<String>,
     /// Its status, which follows from the statuses of its tasks.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: PlanStatus,
     /// How many tasks may run at once.
     pub max_concurrency: u32,
@@ -26,6 +28,7 @@ pub struct Plan {
     /// plan that had ended in time.
     pub timeout_ms: u64,
     /// What people want of the plan.
+    #[serde(deserialize_with = "lenient::read")]
     pub intent: Intent,
     /// The plan's owner died or changed while tasks ran or waited, or a task of a plan that was paused or cancelled was
     /// retried alone. No further task starts until somebody resumes the plan. It is over once no task waits for that.
@@ -79,6 +82,7 @@ pub struct AttentionTask {
     /// The tenant that the task is for.
     pub tenant: String,
     /// FAILED or INTERRUPTED.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: TaskStatus,
     /// Why, in words.
     #[schema(required)]
@@ -107,8 +111,10 @@ pub struct Task {
     #[schema(required)]
     pub name: Option<String>,
     /// Its status.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: TaskStatus,
     /// What people want of the task.
+    #[serde(deserialize_with = "lenient::read")]
     pub intent: Intent,
     /// Why the task failed or was interrupted, in words; or, until the stage is resolved, how its job ended after the task had
     /// lost its tenant's lock. A task that was cancelled has one only while its stage is UNKNOWN.
@@ -174,6 +180,7 @@ pub struct TaskStage {
     /// Its name.
     pub name: String,
     /// Its status.
+    #[serde(deserialize_with = "lenient::read")]
     pub status: StageStatus,
     /// The job that runs the stage, or ran it. `null` before it begins, and for a stage that an earlier run completed.
     #[schema(required)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::Json;
+use crate::lenient;
 use crate::limits::{
     ERROR_MESSAGE_CHARS_MAX, JOB_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, MESSAGE_BYTES_MAX,
     NODE_CAPACITY_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_LOAD_MAX, NODE_POOLS_MAX,
@@ -171,6 +172,8 @@ pub struct Load {
     #[schema(nullable = false)]
     pub memory: Option<f64>,
 }
+
+impl lenient::Growing for Load {}
 
 /// A heartbeat, sent every `heartbeat_ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
