@@ -1,10 +1,6 @@
--- The tasks of a plan with one of these statuses in their order, each with its definition and the token of its tenant's lock.
+-- The tasks of a plan with one of these statuses in their order.
 -- $1 plan, $2 behind this place (-1 for the start), $3 limit, $4 statuses
-SELECT t.id, t.plan, t.place, t.tenant, t.status, t.run, t.definition, t.version, t.document, t.updated_at, d.stages,
-       l.fencing_token, coalesce(l.expires_at > now(), FALSE) AS is_lock_live
-FROM plan_task t
-JOIN plan_definition d ON d.task = t.id AND d.version = t.definition
-LEFT JOIN lease l ON l.resource = 'tenant:' || t.tenant AND l.owner = 'task:' || CAST(t.id AS text)
+{shown_task_postgres}
 WHERE t.plan = $1 AND t.place > $2 AND t.status = ANY ($4::text[])
 ORDER BY t.place
 LIMIT $3
