@@ -122,20 +122,20 @@ impl SharedClock {
         Ok(failure_detector.may_take() && !self.has_stepped_forward(lease))
     }
 
-    /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock
-    /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`].
-    #[must_use]
-    pub fn kept_ms(&self, kept: Duration) -> u64 {
+    /// How old a row that is kept for so long looks at most, in milliseconds, by what was seen of the clock.
+    fn kept_ms(&self, kept: Duration) -> u64 {
         let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
         // Within the numbers that databases have.
         kept_ms.saturating_add(self.ahead_ms(kept)).min(u64::MAX / 2)
     }
 
-    /// The same once the clock is read: for each step of a purge, since the clock may step forward between two of them.
+    /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock
+    /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`]. Reads the clock first, in each step of a purge: it
+    /// may step forward between two of them.
     ///
     /// # Errors
     /// What the ledger says.
-    pub(crate) async fn read_kept_ms(&self, ledger: &ledger::Handle, kept: Duration) -> ledger::Result<u64> {
+    pub async fn read_kept_ms(&self, ledger: &ledger::Handle, kept: Duration) -> ledger::Result<u64> {
         self.look(ledger).await?;
         Ok(self.kept_ms(kept))
     }

@@ -36,8 +36,7 @@ impl Purge {
     }
 }
 
-/// Reads the database's clock before each step: it may have stepped forward, after which all looks older than it is.
 async fn purge(state: &State) -> ledger::Result<u64> {
-    state.clock.look(&state.ledger).await?;
-    state.ledger.purge_bulks(state.clock.kept_ms(state.settings.bulk_kept), BULK_PURGE_STEP).await
+    let kept_ms = state.clock.read_kept_ms(&state.ledger, state.settings.bulk_kept).await?;
+    state.ledger.purge_bulks(kept_ms, BULK_PURGE_STEP).await
 }
