@@ -1,6 +1,7 @@
 //! What a scenario hands back, and tables for people.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::figures::{Summary, ms};
 use crate::plot::{Bars, Curve, Panel, Scale};
@@ -38,6 +39,15 @@ pub fn counts<T: Into<String>>(texts: impl Iterator<Item = T>) -> BTreeMap<Strin
         *counts.entry(text.into()).or_default() += 1;
     }
     counts
+}
+
+/// A line of two columns for each count.
+#[must_use]
+pub fn counted<T: fmt::Display, N: fmt::Display>(
+    what: &str,
+    counts: &BTreeMap<T, N>,
+) -> Vec<(String, String)> {
+    counts.iter().map(|(of, count)| (format!("{what}: {of}"), count.to_string())).collect()
 }
 
 /// The broken promises below a table.
@@ -92,7 +102,7 @@ pub fn loads(summaries: &[&Summary]) -> String {
 pub fn trouble(summary: &Summary) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for (what, counts) in [("refused", &summary.refused), ("no answer", &summary.unanswered)] {
-        lines.extend(counts.iter().map(|(word, count)| (format!("{what}: {word}"), count.to_string())));
+        lines.extend(counted(what, counts));
     }
     if summary.malformed > 0 {
         lines.push(("answers against the contract".to_owned(), summary.malformed.to_string()));

@@ -57,9 +57,7 @@ pub struct Report {
 impl report::Report for Report {
     fn table(&self) -> String {
         let mut lines = vec![("seed".to_owned(), self.seed.to_string())];
-        lines.extend(
-            self.mined.iter().map(|(account, count)| (format!("mined: {account}"), count.to_string())),
-        );
+        lines.extend(report::counted("mined", &self.mined));
         lines.push(("withheld and handed out again".to_owned(), self.withheld.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
         report::with_violations(report::two_columns(&lines), &self.violations)

@@ -105,11 +105,9 @@ impl report::Report for Report {
             ("seed".to_owned(), self.seed.to_string()),
             ("seconds".to_owned(), format!("{:.1}", self.seconds)),
         ];
-        lines.extend(self.faults.iter().map(|(kind, count)| (format!("faults: {kind}"), count.to_string())));
-        lines.extend(
-            self.requests.iter().map(|(what, count)| (format!("requests: {what}"), count.to_string())),
-        );
-        lines.extend(self.rows.iter().map(|(status, count)| (format!("rows: {status}"), count.to_string())));
+        lines.extend(report::counted("faults", &self.faults));
+        lines.extend(report::counted("requests", &self.requests));
+        lines.extend(report::counted("rows", &self.rows));
         lines.push(("lease tokens looked at".to_owned(), self.tokens_seen.to_string()));
         lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));

@@ -119,11 +119,10 @@ impl report::Report for Report {
             ("seed".to_owned(), self.seed.to_string()),
             ("seconds".to_owned(), format!("{:.1}", self.seconds)),
         ];
-        let count = |count: &u64| count.to_string();
-        lines.extend(self.faults.iter().map(|(kind, n)| (format!("faults: {kind}"), count(n))));
-        lines.extend(self.jobs.iter().map(|(outcome, n)| (format!("jobs: {outcome}"), count(n))));
-        lines.extend(self.attempts.iter().map(|(end, n)| (format!("attempts: {end}"), count(n))));
-        lines.extend(self.closes.iter().map(|(code, n)| (format!("sockets closed with {code}"), count(n))));
+        lines.extend(report::counted("faults", &self.faults));
+        lines.extend(report::counted("jobs", &self.jobs));
+        lines.extend(report::counted("attempts", &self.attempts));
+        lines.extend(report::counted("sockets closed with", &self.closes));
         lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
         let mut table = report::two_columns(&lines);

@@ -128,12 +128,11 @@ impl report::Report for Report {
             ("seed".to_owned(), self.seed.to_string()),
             ("seconds".to_owned(), format!("{:.1}", self.seconds)),
         ];
-        let count = |count: &u64| count.to_string();
-        lines.extend(self.faults.iter().map(|(kind, n)| (format!("faults: {kind}"), count(n))));
-        lines.extend(self.plans.iter().map(|(status, n)| (format!("plans: {status}"), count(n))));
-        lines.extend(self.tasks.iter().map(|(status, n)| (format!("tasks: {status}"), count(n))));
-        lines.extend(self.happened.iter().map(|(what, n)| ((*what).to_owned(), count(n))));
-        lines.extend(self.answers.iter().map(|(what, n)| (format!("requests: {what}"), count(n))));
+        lines.extend(report::counted("faults", &self.faults));
+        lines.extend(report::counted("plans", &self.plans));
+        lines.extend(report::counted("tasks", &self.tasks));
+        lines.extend(self.happened.iter().map(|(what, count)| ((*what).to_owned(), count.to_string())));
+        lines.extend(report::counted("requests", &self.answers));
         lines.push(("every plan ended after, ms".to_owned(), self.ended_ms.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
         report::with_violations(report::two_columns(&lines), &self.violations)

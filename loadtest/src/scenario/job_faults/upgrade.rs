@@ -125,10 +125,10 @@ impl report::Report for Report {
         for (step, versions) in self.versions.iter().enumerate() {
             lines.push((format!("versions after step {step}"), versions.join(", ")));
         }
-        lines.extend(self.jobs.iter().map(|(outcome, n)| (format!("jobs: {outcome}"), n.to_string())));
-        lines.extend(self.plans.iter().map(|(status, n)| (format!("plans: {status}"), n.to_string())));
+        lines.extend(report::counted("jobs", &self.jobs));
+        lines.extend(report::counted("plans", &self.plans));
         lines.push(("nonce requests answered".to_owned(), self.nonce_requests.to_string()));
-        lines.extend(self.ids.iter().map(|(kind, n)| (format!("ids: {kind}"), n.to_string())));
+        lines.extend(report::counted("ids", &self.ids));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
         report::with_violations(report::two_columns(&lines), &self.violations)
     }
