@@ -57,7 +57,7 @@ const ID: &str = "The id of the bulk operation";
 /// way.
 #[utoipa::path(
     post, path = "/v1/bulk", tag = "jobs", operation_id = "begin_bulk",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body = shape::BulkRequest,
     responses(
         (status = 200, description = "How many jobs a dry run matches", body = shape::BulkAccepted),

@@ -42,7 +42,7 @@ type Forwarding = web::Data<Forwarder>;
 /// on any instance. The same key with another request is refused as `key_reused`.
 #[utoipa::path(
     post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body = shape::JobRequest,
     responses((status = 202, description = "The job is accepted and durable", body = shape::JobAccepted)),
 )]
@@ -111,7 +111,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("session" = Option<String>, Query, description = "Jobs of this session"),
         ("tenant" = Option<String>, Query, description = "Jobs of this tenant"),
         ("pool" = Option<String>, Query, description = "Jobs that asked for this pool"),
-        ("kind" = Option<String>, Query, max_length = 64, description = "Jobs of this kind"),
+        ("kind" = Option<String>, Query, description = "Jobs of this kind"),
         ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
         ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions. `false`: as if absent"),
         ("cursor" = Option<String>, Query, description = CURSOR),

@@ -41,7 +41,7 @@ type Forwarding = web::Data<Forwarder>;
 /// one of the locks. Repetitions of the same request under one `Idempotency-Key` get the same plan for 24 hours.
 #[utoipa::path(
     post, path = "/v1/plans", tag = "plans", operation_id = "create_plan",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body(content = shape::PlanRequest, description = "At most 16 MiB"),
     responses((status = 201, description = "The plan is made and durable", body = shape::Plan)),
 )]

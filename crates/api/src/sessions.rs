@@ -43,7 +43,7 @@ type Forwarding = web::Data<Forwarder>;
 /// `overloaded`.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body(content = shape::SessionRequest, description = "The body may be absent"),
     responses((status = 201, description = "The session is open and durable", body = shape::SessionOpened)),
 )]

@@ -18,7 +18,7 @@ use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
-use crate::idempotency;
+use crate::idempotency::{KEY, admit_key};
 use crate::refusal::{self, Refusal};
 use crate::state::{State, of_write};
 use crate::to_wire;
@@ -38,9 +38,8 @@ type Forwarding = web::Data<Forwarder>;
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
     params(
-        ("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128,
-            description = "The caller's name for this request: 1 to 128 visible ASCII characters"),
+        ("signer" = String, Path, description = SIGNER),
+        ("Idempotency-Key" = Option<String>, Header, description = KEY),
     ),
     request_body(content = shape::GrantRequest, description = "The body may be absent"),
     responses((status = 201, description = "The nonces are granted and durable", body = shape::GrantAnswer)),
@@ -55,7 +54,7 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let principal = Principal::of(&request);
     // The key first: the ledger keeps the rows of signers for good, so of these a token may use fewer.
     if let Some(key) = &key {
-        idempotency::admit_key(forwarder.state(), &principal, signer.as_str(), key)?;
+        admit_key(forwarder.state(), &principal, signer.as_str(), key)?;
     }
     admit(forwarder.state(), &principal, &signer)?;
     let key = key.map(|key| {
@@ -99,7 +98,7 @@ fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
 /// settlement is harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/settlements", tag = "nonces", operation_id = "settle",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
+    params(("signer" = String, Path, description = SIGNER)),
     request_body = shape::SettlementsRequest,
     responses((status = 200, description = "One answer for each settlement", body = shape::SettlementsAnswer)),
 )]
@@ -147,7 +146,10 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forw
 /// harmless. A repetition may name the transaction if none was named so far.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
+    params(
+        ("signer" = String, Path, description = SIGNER),
+        ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE),
+    ),
     request_body = shape::ConsumeRequest,
     responses((status = 200, description = "The nonce is CONSUMED, durably", body = shape::NonceAnswer)),
 )]
@@ -164,7 +166,10 @@ pub async fn consume(request: HttpRequest, payload: web::Payload, forwarder: For
 /// `never_sent` makes it a hole that the next grant fills; `unknown` puts it into quarantine.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/release", tag = "nonces", operation_id = "release",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
+    params(
+        ("signer" = String, Path, description = SIGNER),
+        ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE),
+    ),
     request_body = shape::ReleaseRequest,
     responses((status = 200, description = "The nonce is RELEASED or QUARANTINED, durably", body = shape::NonceAnswer)),
 )]
@@ -218,7 +223,10 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 /// before, the answer is `conflict`, or `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
+    params(
+        ("signer" = String, Path, description = SIGNER),
+        ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE),
+    ),
     request_body = shape::ResolveRequest,
     responses((status = 200, description = "The nonce is CONSUMED or RELEASED, durably", body = shape::NonceAnswer)),
 )]
@@ -247,7 +255,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
 /// `first_nonce`; after that, another value is refused as `conflict`.
 #[utoipa::path(
     put, path = "/v1/signers/{signer}/policy", tag = "nonces", operation_id = "set_policy",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
+    params(("signer" = String, Path, description = SIGNER)),
     request_body = shape::PolicyRequest,
     responses((status = 200, description = "The policy in force, durable", body = shape::PolicyAnswer)),
 )]
@@ -281,7 +289,7 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 /// nothing, and a smaller nonce may be confirmed, which takes those from it on back in the same way.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
+    params(("signer" = String, Path, description = SIGNER)),
     request_body = shape::ConfirmRequest,
     responses((status = 200, description = "The signer as it stands now; it grants again", body = shape::Signer)),
 )]
@@ -345,7 +353,7 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
 /// Every instance answers the same, from the ledger.
 #[utoipa::path(
     get, path = "/v1/signers/{signer}", tag = "nonces", operation_id = "show_signer",
-    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
+    params(("signer" = String, Path, description = SIGNER)),
     responses((status = 200, description = "The signer", body = shape::Signer)),
 )]
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
@@ -391,7 +399,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 #[utoipa::path(
     get, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "list_nonces",
     params(
-        ("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER),
+        ("signer" = String, Path, description = SIGNER),
         ("status" = Option<shape::Status>, Query, description = "Nonces in this state"),
         ("cursor" = Option<String>, Query, description = CURSOR),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),

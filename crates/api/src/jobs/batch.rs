@@ -37,7 +37,7 @@ use crate::visibility;
 /// there was no time to begin); send the same request again.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body = shape::JobsRequest,
     responses((status = 202, description = "One answer for each job", body = shape::JobsAnswer)),
 )]

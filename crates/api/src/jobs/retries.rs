@@ -45,7 +45,7 @@ const A_STAGE: &str = "the job is a stage of a plan; retry the task of the plan"
     params(
         ("id" = String, Path, description = ID),
         ("once" = Option<bool>, Query, description = "Whether to refuse (`conflict`) the retry of a job that was retried before; false by default"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+        ("Idempotency-Key" = Option<String>, Header, description = KEY),
     ),
     responses((status = 202, description = "The new job", body = shape::JobAccepted)),
 )]
@@ -98,7 +98,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// selected, and gets the same new ones.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
     request_body = shape::RetryRequest,
     responses((status = 202, description = "The new jobs", body = shape::RetryAnswer)),
 )]

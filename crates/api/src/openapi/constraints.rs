@@ -238,7 +238,7 @@ fn merge(schema: &mut Value, constraint: Value) {
     schema.extend(constraint);
 }
 
-/// What a name in a path, a query or a header is made of.
+/// What a name in a path, a query or a header is made of, as its whole schema: the annotations leave it out.
 pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Value) {
     let text = |constraint: Value| {
         let mut schema = json!({ "type": "string" });

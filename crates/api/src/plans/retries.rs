@@ -36,7 +36,7 @@ use crate::visibility;
     post, path = "/v1/tasks/{task}/retry", tag = "plans", operation_id = "retry_task",
     params(
         ("task" = String, Path, description = tasks::ID),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+        ("Idempotency-Key" = Option<String>, Header, description = KEY),
     ),
     request_body(content = shape::TaskRetryRequest, description = "At most 16 MiB"),
     responses(
@@ -57,8 +57,8 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/retry", tag = "plans", operation_id = "retry_tenant",
     params(
-        ("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = tenants::ID),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+        ("tenant" = String, Path, description = tenants::ID),
+        ("Idempotency-Key" = Option<String>, Header, description = KEY),
     ),
     request_body(content = shape::TaskRetryRequest, description = "At most 16 MiB"),
     responses(

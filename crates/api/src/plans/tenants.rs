@@ -21,7 +21,7 @@ use crate::state::State;
 /// task that it sees.
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}", tag = "plans", operation_id = "show_tenant",
-    params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),
+    params(("tenant" = String, Path, description = ID)),
     responses((status = 200, description = "The tenant", body = shape::Tenant)),
 )]
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
@@ -36,7 +36,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
     params(
-        ("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID),
+        ("tenant" = String, Path, description = ID),
         ("cursor" = Option<String>, Query, description = CURSOR),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
@@ -64,7 +64,7 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
 /// UNKNOWN. Its stages may still change the tenant's systems, unless these check the token.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/unlock", tag = "plans", operation_id = "unlock_tenant",
-    params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),
+    params(("tenant" = String, Path, description = ID)),
     request_body = shape::UnlockRequest,
     responses((status = 200, description = "The tenant as it stands now", body = shape::Tenant)),
 )]
