@@ -4,6 +4,11 @@
 mod constraints;
 mod refine;
 
+use std::sync::LazyLock;
+
+use actix_web::HttpResponse;
+use actix_web::http::Method;
+use actix_web::web::Bytes;
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use wire::Code;
@@ -14,7 +19,6 @@ use crate::{
     audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
     signers, stats, visibility, whoami, worker,
 };
-use actix_web::http::Method;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -102,7 +106,7 @@ use actix_web::http::Method;
         ops::healthz,
         ops::readyz,
         ops::metrics,
-        ops::document,
+        show,
         whoami::show,
         dashboard::page,
         dashboard::asset,
@@ -142,6 +146,16 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     A GET reads what the ledger has when the request comes. With `Cache-Control: max-age=1` a caller accepts an answer from \
     one second earlier: several such callers of the same request, with the same token or with tokens of the same scopes that \
     see everything, share one answer. The dashboard polls so.";
+
+/// Shows this document
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "operations", operation_id = "openapi",
+    responses((status = 200, description = "The API, as an OpenAPI document", body = Object)),
+)]
+pub async fn show() -> HttpResponse {
+    static MADE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(document()));
+    HttpResponse::Ok().content_type("application/json").body(MADE.clone())
+}
 
 /// The document, as JSON.
 ///

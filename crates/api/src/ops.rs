@@ -1,8 +1,8 @@
-//! Probes, metrics, the OpenAPI document. Probes come often, so they are cheap, and a scrape of the metrics never
-//! asks the ledger.
+//! Probes, metrics, and the answers where there is no handler. Probes come often, so they are cheap, and a scrape of the
+//! metrics never asks the ledger.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Bytes;
@@ -272,31 +272,6 @@ pub async fn metrics(state: web::Data<State>) -> HttpResponse {
     let left = left.map_or(SEGMENT_LEFT_SECONDS_MAX, |left| left.min(SEGMENT_LEFT_SECONDS_MAX));
     metrics::gauge!("fencepost_segment_left_seconds").set(left);
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
-}
-
-/// Shows this document
-#[utoipa::path(
-    get, path = "/openapi.json", tag = "operations", operation_id = "openapi",
-    responses((status = 200, description = "The API, as an OpenAPI document", body = Object)),
-)]
-pub async fn document(document: web::Data<Document>) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(document.bytes())
-}
-
-/// The OpenAPI document, made when it is first asked for. The server hands it over, since the document is made of all
-/// handlers, these among them.
-pub struct Document(fn() -> String);
-
-impl Document {
-    /// What `make` makes.
-    pub const fn of(make: fn() -> String) -> Self {
-        Self(make)
-    }
-
-    fn bytes(&self) -> Bytes {
-        static MADE: OnceLock<Bytes> = OnceLock::new();
-        MADE.get_or_init(|| Bytes::from(self.0())).clone()
-    }
 }
 
 /// A path that exists, with a method that it does not take.

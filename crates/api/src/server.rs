@@ -337,7 +337,6 @@ pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
     App::new()
         .app_data(web::Data::from(Arc::clone(state)))
         .app_data(web::Data::from(Arc::clone(forwarder)))
-        .app_data(web::Data::new(ops::Document::of(openapi::document)))
         .app_data(extract::LetInAgain(gate::let_in_again))
         .wrap(from_fn(move |request, next| {
             gate::pass(Arc::clone(&passing), Rc::clone(&tally), Listener::Main, request, next)
@@ -472,7 +471,7 @@ pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
         .service(at(&routes::STATS).route(get().to(stats::show)))
         .service(at(&routes::AUDIT).route(get().to(audit::list)))
         .service(at(&routes::METRICS).route(get().to(ops::metrics)))
-        .service(at(&routes::DOCUMENT).route(get().to(ops::document)))
+        .service(at(&routes::DOCUMENT).route(get().to(openapi::show)))
         .service(at(&routes::WHOAMI).route(get().to(whoami::show)))
         .service(at(&routes::PAGE).route(get().to(dashboard::page)))
         .service(at(&routes::ASSET).route(get().to(dashboard::asset)))
