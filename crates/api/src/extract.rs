@@ -20,7 +20,7 @@ use crate::connection::Requests;
 use crate::limits::{
     CURSOR_CHARS_MAX, DISCARD_MAX, DRAINED_BODY_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX,
 };
-use crate::peer_credential::BodyDigest;
+use crate::peer_credential::Proven;
 use crate::refusal::Refusal;
 use crate::shares::{Kind, Share, Shares};
 use crate::traffic::Traffic;
@@ -101,7 +101,7 @@ pub async fn bytes(
     limits: BodyLimits<'_>,
 ) -> Result<Vec<u8>, Refusal> {
     let body = within_limits(request, payload, limits).await?;
-    let expected = request.extensions().get::<BodyDigest>().copied();
+    let expected = request.extensions().get::<Proven>().map(|proven| proven.body);
     if expected.is_some_and(|expected| !expected.fits(&body)) {
         let detail = "the body is not the one that the forwarded request's credential is for";
         return Err(Refusal::new(Code::Unauthorized, detail));

@@ -29,7 +29,7 @@ use crate::drain_body::{Chunked, keep_with};
 use crate::extract;
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
-use crate::peer_credential::{self, ForBulk, Noted, Proven};
+use crate::peer_credential::{self, Proven};
 use crate::refusal::{PassedOn, Refusal};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
@@ -410,15 +410,10 @@ async fn identify(
     if access != Access::Open && peer_credential::is_claimed(request.headers()) {
         // The cluster's secret is known once the server has started.
         state.until_started().await;
-        if let Some(Proven { principal, body, is_for_bulk, is_noted, .. }) = forwarded(state, request)? {
-            request.extensions_mut().insert(body);
-            if is_for_bulk {
-                request.extensions_mut().insert(ForBulk);
-            }
-            if is_noted {
-                request.extensions_mut().insert(Noted);
-            }
-            return state.settings.auth.named(&principal);
+        if let Some(proven) = forwarded(state, request)? {
+            let principal = state.settings.auth.named(&proven.principal);
+            request.extensions_mut().insert(proven);
+            return principal;
         }
     }
     state.settings.auth.identify(request.headers(), access)

@@ -62,7 +62,7 @@ pub struct Subject<'r> {
     pub principal: &'r str,
 }
 
-/// What a good credential says.
+/// What a good credential says. The gate puts it among the extensions of its request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Proven {
     /// The name of the caller's token.
@@ -70,19 +70,11 @@ pub struct Proven {
     /// The instance that is meant to get the request.
     pub to: Vec<u8>,
     pub body: BodyDigest,
-    /// Whether the instance that forwards works on a bulk operation of that caller.
+    /// Whether the instance that forwards works on a bulk operation of that caller, which it has counted and noted as a whole.
     pub is_for_bulk: bool,
     /// Whether the audit has an entry for all that the request is a part of.
     pub is_noted: bool,
 }
-
-/// The mark of a request that another instance makes for a bulk operation, which has counted and noted it as a whole.
-#[derive(Clone, Copy, Debug)]
-pub struct ForBulk;
-
-/// The mark of a request whose whole the audit has noted.
-#[derive(Clone, Copy, Debug)]
-pub struct Noted;
 
 /// The digest of the body that belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,12 +223,12 @@ pub fn is_forwarded(request: &HttpRequest) -> bool {
 
 /// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
 pub fn is_for_bulk(request: &HttpRequest) -> bool {
-    request.extensions().contains::<ForBulk>()
+    request.extensions().get::<Proven>().is_some_and(|proven| proven.is_for_bulk)
 }
 
 /// Whether another instance makes the request for a part of something that the audit has noted as a whole.
 pub fn is_noted(request: &HttpRequest) -> bool {
-    request.extensions().contains::<Noted>()
+    request.extensions().get::<Proven>().is_some_and(|proven| proven.is_noted)
 }
 
 /// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:
