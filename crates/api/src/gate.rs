@@ -52,6 +52,42 @@ pub enum Listener {
     Probes,
 }
 
+/// What the gate reads in the head of a request.
+struct Head {
+    id: RequestId,
+    listener: Listener,
+    /// `None` for a path that does not exist.
+    route: Option<&'static Route>,
+    access: Access,
+    /// The route's label in metrics and logs.
+    pattern: &'static str,
+    /// The method's label.
+    method: &'static str,
+}
+
+impl Head {
+    fn of(request: &ServiceRequest, listener: Listener) -> Self {
+        // The path as the router will match it, percent-encoding undone.
+        let route = routes::find(request.match_info().as_str());
+        Self {
+            id: RequestId::of(request.headers()),
+            listener,
+            route,
+            access: access_of(route, request.method()),
+            pattern: route.map_or("other", |route| route.pattern),
+            method: method_label(request.method()),
+        }
+    }
+
+    /// The span of the request, which all its log lines carry.
+    fn span(&self) -> Span {
+        let Self { id, pattern, method, .. } = self;
+        tracing::info_span!(
+            "request", method, route = pattern, request_id = %id, principal = Empty, trace_id = Empty
+        )
+    }
+}
+
 /// Lets one request through, or refuses it.
 pub async fn pass(
     state: Arc<State>,
@@ -63,65 +99,28 @@ pub async fn pass(
     let started = Instant::now();
     let _in_flight = state.traffic.enter();
     let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
-    // The path as the router will match it, percent-encoding undone.
-    let route = routes::find(request.match_info().as_str());
-    let access = access_of(route, request.method());
-    let pattern = route.map_or("other", |route| route.pattern);
-    let method = method_label(request.method());
-    let id = RequestId::of(request.headers());
+    let head = Head::of(&request, listener);
     // A forwarded request has the same id.
-    request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
+    request.headers_mut().insert(X_REQUEST_ID.clone(), head.id.value());
     let chunked = Chunked::of(&mut request, under_way.as_ref());
-    let (version, asked) = (request.version(), request.head().connection_type());
 
-    let span = if access == Access::Open {
-        // Probes log nothing, so that they are cheap.
-        Span::none()
-    } else {
-        request_span(method, pattern, &id)
-    };
+    // Probes log nothing, so that they are cheap.
+    let span = if head.access == Access::Open { Span::none() } else { head.span() };
     let quiet = span.is_none();
-    let mut cut_off = CutOff { tally: &tally, pattern, method, started, span: &span, is_answered: false };
+    let mut cut_off = CutOff { tally: &tally, head: &head, started, span: &span, is_answered: false };
     // A scrape of the metrics has no span in a trace either.
-    let untraced = quiet || route == Some(&routes::METRICS);
-    let traced = if untraced { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
+    let untraced = quiet || head.route == Some(&routes::METRICS);
+    let traced = if untraced {
+        None
+    } else {
+        traces::request(head.method, head.pattern, &head.id, request.headers_mut())
+    };
     if let Some(traced) = &traced {
         span.record("trace_id", traced.trace_id());
     }
     let answer = async {
-        let mut answer = serve(&state, &id, listener, route, request, next).await?;
-        if let Some(chunked) = chunked {
-            answer = chunked.keep_with(answer);
-        }
-        let is_socket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let is_stream = answer.response().body().size() == BodySize::Stream && !is_socket;
-        if let Some(under_way) = under_way {
-            // The connection sees the end of an answer with a length by itself: the library writes it as a whole.
-            if is_socket {
-                under_way.opens_socket();
-            } else if is_stream {
-                answer = keep_with(answer, under_way);
-            }
-        }
-        let head = answer.response_mut().head_mut();
-        head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
-        if pattern.starts_with("/v1/") && state.is_open() {
-            let view = state.incarnation().cluster_view.view();
-            let label = HeaderValue::from_str(view.label()).expect("digits and a point");
-            head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
-        }
-        // In HTTP/1.0 there are no chunks: a stream ends with the connection.
-        let is_unchunked = is_stream && version < Version::HTTP_11;
-        if is_unchunked {
-            head.no_chunking(true);
-        }
-        // The offer of another protocol is ignored. The library would answer `connection: upgrade`, and then close the connection
-        // all the same: it cannot keep it after such an offer.
-        let is_offer_ignored = asked == ConnectionType::Upgrade && !is_socket;
-        if state.traffic.is_draining() || is_unchunked || is_offer_ignored {
-            head.set_connection_type(ConnectionType::Close);
-        }
-        Ok::<_, Error>(answer)
+        let answer = serve(&state, &head, request, next).await?;
+        Ok::<_, Error>(completed(&state, &head, answer, chunked, under_way))
     }
     .instrument(span.clone())
     .await;
@@ -130,7 +129,7 @@ pub async fn pass(
         answer.as_ref().map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
     let took = started.elapsed();
     cut_off.is_answered = true;
-    tally.count(pattern, method, status, took);
+    tally.count(&head, status, took);
     if let Some(traced) = traced {
         let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
         traces::answered(traced, status, principal.as_ref().map(|principal| principal.name()));
@@ -143,6 +142,49 @@ pub async fn pass(
             let (status, ms) = (status.as_u16(), took.as_millis() as u64);
             tracing::debug!(status, code = code_of(&answer), ms, "answered");
         });
+    }
+    answer
+}
+
+/// An answer with the headers that all have, and with what is kept until it has left.
+fn completed(
+    state: &State,
+    head: &Head,
+    mut answer: ServiceResponse<BoxBody>,
+    chunked: Option<Chunked>,
+    under_way: Option<UnderWay>,
+) -> ServiceResponse<BoxBody> {
+    if let Some(chunked) = chunked {
+        answer = chunked.keep_with(answer);
+    }
+    let is_socket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let is_stream = answer.response().body().size() == BodySize::Stream && !is_socket;
+    if let Some(under_way) = under_way {
+        // The connection sees the end of an answer with a length by itself: the library writes it as a whole.
+        if is_socket {
+            under_way.opens_socket();
+        } else if is_stream {
+            answer = keep_with(answer, under_way);
+        }
+    }
+    let (version, asked) = (answer.request().version(), answer.request().head().connection_type());
+    let sent = answer.response_mut().head_mut();
+    sent.headers_mut().insert(X_REQUEST_ID.clone(), head.id.value());
+    if head.pattern.starts_with("/v1/") && state.is_open() {
+        let view = state.incarnation().cluster_view.view();
+        let label = HeaderValue::from_str(view.label()).expect("digits and a point");
+        sent.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
+    }
+    // In HTTP/1.0 there are no chunks: a stream ends with the connection.
+    let is_unchunked = is_stream && version < Version::HTTP_11;
+    if is_unchunked {
+        sent.no_chunking(true);
+    }
+    // The offer of another protocol is ignored. The library would answer `connection: upgrade`, and then close the connection
+    // all the same: it cannot keep it after such an offer.
+    let is_offer_ignored = asked == ConnectionType::Upgrade && !is_socket;
+    if state.traffic.is_draining() || is_unchunked || is_offer_ignored {
+        sent.set_connection_type(ConnectionType::Close);
     }
     answer
 }
@@ -162,8 +204,7 @@ fn code_of(answer: &Result<ServiceResponse<BoxBody>, Error>) -> Option<&'static 
 /// [`CLIENT_CLOSED`].
 struct CutOff<'r> {
     tally: &'r Tally,
-    pattern: &'static str,
-    method: &'static str,
+    head: &'r Head,
     started: Instant,
     span: &'r Span,
     is_answered: bool,
@@ -177,10 +218,10 @@ impl Drop for CutOff<'_> {
         let took = self.started.elapsed();
         if std::thread::panicking() {
             metrics::counter!("fencepost_internal_errors_total").increment(1);
-            return self.tally.count(self.pattern, self.method, StatusCode::INTERNAL_SERVER_ERROR, took);
+            return self.tally.count(self.head, StatusCode::INTERNAL_SERVER_ERROR, took);
         }
         let status = StatusCode::from_u16(CLIENT_CLOSED).expect("it is between 100 and 999");
-        self.tally.count(self.pattern, self.method, status, took);
+        self.tally.count(self.head, status, took);
         if !self.span.is_none() {
             let ms = took.as_millis() as u64;
             self.span.in_scope(|| tracing::debug!(ms, "the caller went away before it was answered"));
@@ -190,18 +231,17 @@ impl Drop for CutOff<'_> {
 
 async fn serve(
     state: &State,
-    id: &RequestId,
-    listener: Listener,
-    route: Option<&Route>,
+    head: &Head,
     mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
+    let id = &head.id;
     // The share is the request's until there is an answer.
-    let (principal, _share) = match let_in(state, id, listener, route, &mut request).await {
+    let (principal, _share) = match let_in(state, head, &mut request).await {
         Ok(allowed) => allowed,
         Err(refusal) => return Ok(request.into_response(refusal.respond(id))),
     };
-    let reading = match shared_reads::Key::of(route, &request, &principal) {
+    let reading = match shared_reads::Key::of(head.route, &request, &principal) {
         None => None,
         Some(key) => match state.shared_reads.turn(key).await {
             Turn::Shared(found) => {
@@ -214,7 +254,7 @@ async fn serve(
             Turn::Alone => None,
         },
     };
-    if let Some(route) = route
+    if let Some(route) = head.route
         && route.takes(request.method())
         && let Err(refusal) =
             visibility::admit(state, route, request.method(), request.match_info().as_str(), &principal).await
@@ -242,7 +282,7 @@ async fn serve(
             Some(reading) => reading.answered(answer),
             None => answer,
         };
-        return Ok(match listener {
+        return Ok(match head.listener {
             Listener::Main => count_unsent(state, id, &method, &principal, answer),
             Listener::Probes => answer,
         });
@@ -263,31 +303,27 @@ async fn serve(
 /// Checks a request's caller, its share, and whether this instance can serve it now. Answers with the caller and the share.
 async fn let_in(
     state: &State,
-    id: &RequestId,
-    listener: Listener,
-    route: Option<&Route>,
+    head: &Head,
     request: &mut ServiceRequest,
 ) -> Result<(Arc<Principal>, Option<Share>), Refusal> {
-    let access = access_of(route, request.method());
-    let principal = identify(state, route, access, request).await.inspect_err(|refusal| {
+    let is_open = head.access == Access::Open;
+    let principal = identify(state, head, request).await.inspect_err(|refusal| {
         // A request without a span of its own: a probe that a web page sent.
-        let pattern = route.map_or("other", |route| route.pattern);
-        let span =
-            (access == Access::Open).then(|| request_span(method_label(request.method()), pattern, id));
-        span.unwrap_or_else(Span::current).in_scope(|| log_refused(refusal));
+        let span = if is_open { head.span() } else { Span::current() };
+        span.in_scope(|| log_refused(refusal));
     })?;
     if !principal.name().is_empty() {
         Span::current().record("principal", principal.name());
     }
-    access.check(&principal).inspect_err(log_refused)?;
+    head.access.check(&principal).inspect_err(log_refused)?;
     // Probes are answered whatever else goes on.
-    let is_counted = access != Access::Open && listener != Listener::Probes;
+    let is_counted = !is_open && head.listener != Listener::Probes;
     let share = is_counted.then(|| state.shares.take(Kind::Requests, principal.used(), 1)).transpose()?;
     // Probes and metrics are answered while the server starts.
-    if access != Access::Open && route != Some(&routes::METRICS) {
+    if !is_open && head.route != Some(&routes::METRICS) {
         state.until_started().await;
     }
-    admit(state, route, access)?;
+    admit(state, head)?;
     Ok((principal, share))
 }
 
@@ -383,11 +419,6 @@ fn count_unsent(
     }
 }
 
-/// The span of a request, which all its log lines carry.
-fn request_span(method: &'static str, pattern: &'static str, id: &RequestId) -> Span {
-    tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty, trace_id = Empty)
-}
-
 /// Whether a refusal before the handler says that the caller may not do this, or may not see it.
 fn is_of_access(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::Unauthorized | Code::NotFound)
@@ -399,15 +430,14 @@ fn log_refused(refusal: &Refusal) {
 
 async fn identify(
     state: &State,
-    route: Option<&Route>,
-    access: Access,
+    head: &Head,
     request: &mut ServiceRequest,
 ) -> Result<Arc<Principal>, Refusal> {
     if state.settings.auth.is_open() {
-        let is_probe = route.is_some_and(|route| route.is_probed_by(request.method()));
+        let is_probe = head.route.is_some_and(|route| route.is_probed_by(request.method()));
         loopback::admit(&request.head().uri, request.headers(), is_probe)?;
     }
-    if access != Access::Open && peer_credential::is_claimed(request.headers()) {
+    if head.access != Access::Open && peer_credential::is_claimed(request.headers()) {
         // The cluster's secret is known once the server has started.
         state.until_started().await;
         if let Some(proven) = forwarded(state, request)? {
@@ -416,7 +446,7 @@ async fn identify(
             return principal;
         }
     }
-    state.settings.auth.identify(request.headers(), access)
+    state.settings.auth.identify(request.headers(), head.access)
 }
 
 /// What the credential of a forwarded request proves. Without a good one the request is the client's own, and loses the
@@ -444,8 +474,8 @@ fn forwarded(state: &State, request: &mut ServiceRequest) -> Result<Option<Prove
     }
 }
 
-fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Refusal> {
-    let is_api = matches!(access, Access::Scope(_));
+fn admit(state: &State, head: &Head) -> Result<(), Refusal> {
+    let is_api = matches!(head.access, Access::Scope(_));
     if is_api && state.traffic.is_draining() {
         let detail = "this instance is stopping; ask another instance, or this one after its restart";
         return Err(Refusal::new(Code::Draining, detail).closing());
@@ -454,7 +484,7 @@ fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Ref
         return Err(refusal);
     }
     if let Some(awaited) = state.awaited()
-        && !route.is_none_or(Route::needs_no_ledger)
+        && !head.route.is_none_or(Route::needs_no_ledger)
     {
         let detail = format!("{}; try again, or ask another instance", awaited.detail());
         // Also where it waits for the bus: callers do not try again after `bus_unavailable`.
@@ -514,7 +544,8 @@ pub struct Tally(RefCell<HashMap<Key, (Counter, Histogram)>>);
 type Key = (&'static str, &'static str, u16);
 
 impl Tally {
-    fn count(&self, route: &'static str, method: &'static str, status: StatusCode, took: Duration) {
+    fn count(&self, head: &Head, status: StatusCode, took: Duration) {
+        let (route, method) = (head.pattern, head.method);
         let mut handles = self.0.borrow_mut();
         let (requests, seconds) = handles.entry((route, method, status.as_u16())).or_insert_with(|| {
             let status = status.as_str().to_owned();
