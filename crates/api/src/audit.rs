@@ -3,7 +3,7 @@
 //! What changes the ledger takes its entry into the same commit. What happens elsewhere (a node is drained, a job is
 //! cancelled) is noted first, and does not happen where that fails.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use domain::AuditEntry;
 use ledger::AuditFilter;
 use wire::audit::AuditRecord;
@@ -11,9 +11,9 @@ use wire::audit::AuditRecord;
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::peer_credential;
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
-use crate::state::State;
+use crate::state::{Shared, State};
 use crate::to_wire;
 
 /// What is noted of a request.
@@ -81,7 +81,7 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
     ),
     responses((status = 200, description = "A page", body = wire::List<AuditRecord>)),
 )]
-pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["principal", "action", "subject", "since", "cursor", "limit"])?;
     let limit = query.limit()?;
     let filter = AuditFilter {

@@ -33,13 +33,10 @@ use crate::idempotency::{KEY, admit_key, body_hash};
 use crate::job_fields;
 use crate::limits::{BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::read_turn::ReadTurn;
-use crate::refusal::Refusal;
-use crate::state::{State, of_write};
+use crate::refusal::{Answer, Refusal};
+use crate::state::{Shared, State, of_write};
 use crate::to_wire;
 use crate::visibility;
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
 
 const ID: &str = "The id of the bulk operation";
 

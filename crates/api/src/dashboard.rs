@@ -15,7 +15,7 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use sha2::{Digest, Sha256};
 use wire::Code;
 
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 
 /// The page loads and asks nothing but this daemon, runs no script of its own text, and is shown in no other page.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -103,7 +103,7 @@ pub async fn page(request: HttpRequest) -> HttpResponse {
         ),
     ),
 )]
-pub async fn asset(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Refusal> {
+pub async fn asset(request: HttpRequest, name: web::Path<String>) -> Answer {
     let file = ASSETS.iter().find(|file| file.name == name.as_str());
     let file = file.ok_or_else(|| Refusal::new(Code::NotFound, "the dashboard has no such file"))?;
     Ok(serve(file, &request))

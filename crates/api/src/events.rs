@@ -13,7 +13,7 @@ mod world;
 use std::sync::Arc;
 
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{Following, Step};
 use domain::job::State as JobState;
 use tokio::sync::broadcast::Receiver;
@@ -25,14 +25,11 @@ use crate::event_feeds::FeedKind;
 use crate::extract::Query;
 use crate::job_fields;
 use crate::jobs::job;
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::Shared;
 use crate::streams::Place;
 pub use plans::{PlanFollower, of_plan};
 use stream::{Ended, SseWriter};
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
 
 /// Streams the events of a job
 ///

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{self, Signers};
@@ -44,6 +44,9 @@ use crate::shares::Kind;
 use crate::state::State;
 use crate::traces::{self, TRACEPARENT_NAME};
 use outages::{Failure, Outages};
+
+/// The forwarder, as a handler gets it.
+pub type Forwarding = web::Data<Forwarder>;
 
 /// Brings requests to the owners of keys.
 pub struct Forwarder {

@@ -16,15 +16,11 @@ use wire::ids as shape;
 
 use crate::audit;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::forwarder::{Forwarder, Routed};
+use crate::forwarder::{Forwarder, Forwarding, Routed};
 use crate::limits::FORWARD_SLACK;
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::{Shared, State};
 use crate::to_wire;
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Issues snowflakes
 ///

@@ -1,13 +1,13 @@
 //! The cluster over HTTP: the live instances, and the owners of resources.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use domain::{InstanceId, Resource, ResourceKind};
 use wire::Code;
 
 use crate::auth::Principal;
 use crate::extract::{self, Query};
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::Shared;
 use crate::to_wire;
 
 /// Shows the cluster
@@ -18,7 +18,7 @@ use crate::to_wire;
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The live instances", body = wire::cluster::Cluster)),
 )]
-pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let caller = Principal::of(&request);
     let instances = state.read(state.ledger.live_instances()).await?;
@@ -51,7 +51,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
     responses((status = 200, description = "The owner", body = wire::cluster::Owner)),
 )]
-pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn owner(request: HttpRequest, state: Shared) -> Answer {
     let resource = Resource::parse(extract::segment(&request, "resource"))?;
     Query::read(&request, &[])?;
     let lease = state.read(state.ledger.lease(&resource)).await?;

@@ -20,21 +20,17 @@ use crate::audit;
 use crate::auth::{Principal, Scope};
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
+use crate::forwarder::{ForwardedRequest, Forwarder, Forwarding, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::JOB_WAIT_MS_MAX;
-use crate::refusal::Refusal;
-use crate::state::{State, of_read};
+use crate::refusal::{Answer, Refusal};
+use crate::state::{Shared, State, of_read};
 use crate::to_wire;
 use crate::traces;
 use crate::visibility;
 
 pub use batch::{Part, submit_part};
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Submits a job
 ///

@@ -1,6 +1,6 @@
 //! Leases over HTTP: the owner of each resource, as the ledger has it.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use domain::{InstanceId, Resource, ResourceKind};
 use ledger::{Lease, LeaseFilter};
 use wire::Code;
@@ -8,8 +8,8 @@ use wire::Code;
 use crate::auth::Principal;
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::Shared;
 use crate::to_wire;
 use crate::visibility;
 
@@ -26,7 +26,7 @@ use crate::visibility;
     ),
     responses((status = 200, description = "A page", body = wire::List<wire::leases::Lease>)),
 )]
-pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["kind", "owner", "cursor", "limit"])?;
     let limit = query.limit()?;
     let principal = Principal::of(&request);
@@ -63,7 +63,7 @@ fn owner(text: &str) -> Result<InstanceId, Refusal> {
     params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
     responses((status = 200, description = "The lease", body = wire::leases::Lease)),
 )]
-pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let resource = Resource::parse(extract::segment(&request, "resource"))?;
     Query::read(&request, &[])?;
     let lease = state.read(state.ledger.lease(&resource)).await?;

@@ -7,8 +7,8 @@ use wire::cluster::{ModeRequest, ModeSetting};
 
 use crate::audit;
 use crate::extract::{self, Query};
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::Shared;
 use crate::to_wire;
 
 /// Shows the mode
@@ -18,7 +18,7 @@ use crate::to_wire;
     get, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "show_mode",
     responses((status = 200, description = "The mode", body = ModeSetting)),
 )]
-pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let modes = state.read(state.ledger.modes()).await?;
     let modes = modes.unwrap_or_else(|| state.incarnation().cluster_view.view().modes().clone());
@@ -36,11 +36,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     request_body = ModeRequest,
     responses((status = 200, description = "The mode in force, with its new version", body = ModeSetting)),
 )]
-pub async fn replace(
-    request: HttpRequest,
-    payload: web::Payload,
-    state: web::Data<State>,
-) -> Result<HttpResponse, Refusal> {
+pub async fn replace(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let asked: ModeRequest = extract::body(&request, payload, state.body_limits()).await?;
     let modes = Modes {

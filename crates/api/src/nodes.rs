@@ -16,17 +16,13 @@ use crate::audit;
 use crate::auth::{Principal, Scope, Sees};
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::forwarder::{ForwardedRequest, Forwarding};
 use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
-use crate::refusal::Refusal;
-use crate::state::{State, of_write};
+use crate::refusal::{Answer, Refusal};
+use crate::state::{Shared, State, of_write};
 use crate::to_wire;
 use crate::visibility;
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Lists the nodes
 ///

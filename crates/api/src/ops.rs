@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
@@ -15,10 +15,10 @@ use crate::limits::{
 };
 use crate::loopback;
 use crate::recent::{Look, Recent};
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 use crate::routes;
 use crate::services::Awaited;
-use crate::state::State;
+use crate::state::{Shared, State};
 
 /// Says that the process runs
 #[utoipa::path(
@@ -40,7 +40,7 @@ pub async fn healthz() -> HttpResponse {
     get, path = "/readyz", tag = "operations", operation_id = "readyz",
     responses((status = 200, description = "The instance can serve", body = Ready)),
 )]
-pub async fn readyz(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn readyz(request: HttpRequest, state: Shared) -> Answer {
     let answer = readiness(&state).await;
     if !state.settings.auth.is_open() || loopback::is_named(request.uri(), request.headers()) {
         return answer.map(|ready| HttpResponse::Ok().json(ready));
@@ -55,7 +55,7 @@ pub async fn readyz(request: HttpRequest, state: web::Data<State>) -> Result<Htt
     }
 }
 
-async fn readiness(state: &web::Data<State>) -> Result<Ready, Refusal> {
+async fn readiness(state: &Shared) -> Result<Ready, Refusal> {
     if let Some(refusal) = state.went_back() {
         let detail = "it went back in time, or is another one; nothing is served".to_owned();
         let ledger = Check { status: CheckStatus::Down, detail: Some(detail) };
@@ -261,7 +261,7 @@ fn warned(warnings: Vec<String>) -> Check {
     get, path = "/metrics", tag = "operations", operation_id = "metrics",
     responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")),
 )]
-pub async fn metrics(state: web::Data<State>) -> HttpResponse {
+pub async fn metrics(state: Shared) -> HttpResponse {
     metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
     if state.is_open() {
         metrics::gauge!("fencepost_pool_in_use", "pool" => state.ledger.kind().as_str())
@@ -275,13 +275,13 @@ pub async fn metrics(state: web::Data<State>) -> HttpResponse {
 }
 
 /// A path that exists, with a method that it does not take.
-pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Refusal> {
+pub async fn method_not_allowed(request: HttpRequest) -> Answer {
     let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", |route| route.allow);
     Err(Refusal::method_not_allowed(allow))
 }
 
 /// A path that does not exist.
-pub async fn not_found() -> Result<HttpResponse, Refusal> {
+pub async fn not_found() -> Answer {
     Err(Refusal::new(Code::NotFound, "there is no such path; see /openapi.json"))
 }
 

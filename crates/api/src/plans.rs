@@ -22,17 +22,13 @@ use wire::plans as shape;
 use crate::auth::Principal;
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Page, Query};
-use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
+use crate::forwarder::{ForwardedRequest, Forwarder, Forwarding, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
-use crate::state::State;
+use crate::state::{Shared, State};
 use crate::{traces, visibility};
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Makes a plan
 ///

@@ -21,6 +21,9 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 /// What the details say of a ledger that did not answer.
 const SILENT: &str = "the ledger did not answer in time";
 
+/// What a handler answers.
+pub type Answer = Result<HttpResponse, Refusal>;
+
 /// Marks an answer that another instance has made. If a defect made it, that one has counted and logged it.
 pub struct PassedOn;
 

@@ -19,22 +19,18 @@ use wire::sessions as shape;
 use crate::auth::Principal;
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
+use crate::forwarder::{ForwardedRequest, Forwarding, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::peer_credential;
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::{Answer, Refusal};
+use crate::state::Shared;
 use crate::to_wire;
 use crate::visibility;
 use crate::websocket::{self, Opened};
 use cursor::Cursor;
 use looks::InLedger;
 use socket::Socket;
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Opens a session
 ///

@@ -16,17 +16,13 @@ use crate::audit;
 use crate::auth::Principal;
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
-use crate::forwarder::{Forwarder, Routed};
+use crate::forwarder::{Forwarder, Forwarding, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit_key};
-use crate::refusal::{self, Refusal};
-use crate::state::{State, of_write};
+use crate::refusal::{self, Answer, Refusal};
+use crate::state::{Shared, State, of_write};
 use crate::to_wire;
 use crate::visibility;
-
-type Answer = Result<HttpResponse, Refusal>;
-type Shared = web::Data<State>;
-type Forwarding = web::Data<Forwarder>;
 
 /// Grants nonces
 ///

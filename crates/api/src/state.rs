@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use actix_web::web;
 use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
@@ -36,6 +37,9 @@ use crate::settings::Settings;
 use crate::shared_reads::SharedReads;
 use crate::shares::Shares;
 use crate::traffic::Traffic;
+
+/// The state, as a handler gets it.
+pub type Shared = web::Data<State>;
 
 /// Shared by all threads that serve HTTP.
 pub struct State {

@@ -5,7 +5,7 @@ mod merge;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{HISTORY_STEP, JobCount, JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
@@ -17,11 +17,11 @@ use wire::stats::{
 };
 
 use crate::extract::Query;
-use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::forwarder::{ForwardedRequest, Forwarder, Forwarding};
 use crate::limits::{STATS_ASKED_MAX, STATS_OF_OTHERS_AGE_MAX};
 use crate::peer_credential;
 use crate::recent::Look;
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 use crate::routes;
 use crate::state::StatsOfOthers;
 use crate::to_wire;
@@ -39,7 +39,7 @@ use crate::to_wire;
     get, path = "/v1/stats", tag = "operations", operation_id = "stats",
     responses((status = 200, description = "The statistics", body = Stats)),
 )]
-pub async fn show(request: HttpRequest, forwarder: web::Data<Forwarder>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, forwarder: Forwarding) -> Answer {
     Query::read(&request, &[])?;
     let state = forwarder.state();
     let incarnation = state.incarnation();

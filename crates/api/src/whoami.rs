@@ -1,14 +1,14 @@
 //! Who the caller is: for programs and pages that offer only what their token may do.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use domain::{Invalid, NodeId};
 use wire::whoami::{TokenScope, Whoami};
 
 use crate::auth::{Principal, Scope};
 use crate::extract::Query;
 use crate::nodes;
-use crate::refusal::Refusal;
-use crate::state::State;
+use crate::refusal::Answer;
+use crate::state::Shared;
 
 /// Shows what the token may do
 ///
@@ -20,7 +20,7 @@ use crate::state::State;
     params(("node" = Option<String>, Query, description = "The id of a node")),
     responses((status = 200, description = "The caller", body = Whoami)),
 )]
-pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["node"])?;
     let principal = Principal::of(&request);
     let asked = query.get("node").map(NodeId::parse).transpose();

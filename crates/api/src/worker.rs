@@ -3,13 +3,13 @@
 mod frames;
 mod socket;
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use tracing::Instrument;
 
 use crate::auth::Principal;
 use crate::extract::Query;
-use crate::forwarder::Forwarder;
-use crate::refusal::Refusal;
+use crate::forwarder::Forwarding;
+use crate::refusal::Answer;
 use crate::websocket::{self, Opened};
 use socket::Socket;
 
@@ -21,11 +21,7 @@ use socket::Socket;
     get, path = "/v1/nodes/ws", tag = "nodes", operation_id = "connect_node",
     responses((status = 101, description = "The socket is open")),
 )]
-pub async fn connect(
-    request: HttpRequest,
-    payload: web::Payload,
-    forwarder: web::Data<Forwarder>,
-) -> Result<HttpResponse, Refusal> {
+pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     Query::read(&request, &[])?;
     let state = forwarder.state();
     let Opened { response, outlet, messages, pauses, arriving, place } =

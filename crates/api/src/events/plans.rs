@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use domain::plan::EventKind;
 use domain::{PlanId, TaskId};
 use ledger::TimedEvent;
@@ -15,7 +14,7 @@ use super::stream::{self, Ended, SseWriter};
 use crate::auth::Principal;
 use crate::limits::{PLAN_EVENTS_AT_ONCE, PLAN_EVENTS_EVERY_MS};
 use crate::plan_fields::to_wire;
-use crate::refusal::Refusal;
+use crate::refusal::{Answer, Refusal};
 use crate::state::State;
 use crate::streams::Place;
 use crate::visibility;
@@ -31,11 +30,7 @@ pub struct PlanFollower {
 }
 
 /// Streams the events of a plan, from the next one on.
-pub fn of_plan(
-    state: Arc<State>,
-    principal: Arc<Principal>,
-    follower: PlanFollower,
-) -> Result<HttpResponse, Refusal> {
+pub fn of_plan(state: Arc<State>, principal: Arc<Principal>, follower: PlanFollower) -> Answer {
     let place = Place::of_plan(&state.shares, &principal)?;
     let (writer, answer) =
         stream::open(Arc::clone(&state), state.incarnation(), Arc::clone(&principal), place);
