@@ -41,10 +41,9 @@ pub(super) enum Found {
 /// The room for results that are about to be sent.
 #[derive(Debug)]
 pub(super) struct Room {
-    shares: Arc<Shares>,
-    of_token: Option<Arc<Used>>,
     bytes: usize,
-    share: Option<Share>,
+    /// All but the last few of them.
+    share: Share,
     is_full: bool,
 }
 
@@ -106,33 +105,19 @@ impl Source for InLedger<'_> {
 
 impl Room {
     pub(super) fn of(shares: &Arc<Shares>, of_token: Option<&Arc<Used>>) -> Self {
-        Self {
-            shares: Arc::clone(shares),
-            of_token: of_token.map(Arc::clone),
-            bytes: 0,
-            share: None,
-            is_full: false,
-        }
+        Self { bytes: 0, share: shares.none(Kind::Sending, of_token), is_full: false }
     }
 
     /// Counts a result. `false` where there is no room for it now.
     fn takes(&mut self, result: &SessionResult) -> bool {
         let bytes = bytes_of(result);
-        let counted = self.share.as_ref().map_or(0, Share::amount);
-        let uncounted = self.bytes + bytes - counted;
-        if uncounted > UNCOUNTED_BYTES_MAX {
-            let taken = match &mut self.share {
-                Some(share) => share.grow(uncounted),
-                none => {
-                    let share = self.shares.take(Kind::Sending, self.of_token.as_ref(), uncounted);
-                    share.map(|share| *none = Some(share))
-                }
-            };
-            if let Err(reached) = taken {
-                tracing::debug!(%reached, "a session's results wait");
-                self.is_full = true;
-                return false;
-            }
+        let uncounted = self.bytes + bytes - self.share.amount();
+        if uncounted > UNCOUNTED_BYTES_MAX
+            && let Err(reached) = self.share.grow(uncounted)
+        {
+            tracing::debug!(%reached, "a session's results wait");
+            self.is_full = true;
+            return false;
         }
         self.bytes += bytes;
         true
@@ -144,7 +129,7 @@ impl Room {
     }
 
     /// What it counts, to be kept until it is sent.
-    pub(super) fn share(self) -> Option<Share> {
+    pub(super) fn share(self) -> Share {
         self.share
     }
 }

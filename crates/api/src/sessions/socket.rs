@@ -519,7 +519,7 @@ impl Socket {
             Look::Ordered { results, is_all, is_idle, room } => {
                 let is_full = room.is_full();
                 self.at_once = looks::next_at_once(self.at_once, is_full);
-                self.unsent = room.share();
+                self.unsent = Some(room.share());
                 for result in results {
                     if self.is_on_its_way(&result) {
                         // It is read again when its job is known to be accepted.
@@ -535,7 +535,7 @@ impl Socket {
             }
             Look::Free { results, settled, is_all, is_idle, room } => {
                 let is_full = room.is_full();
-                self.unsent = room.share();
+                self.unsent = Some(room.share());
                 for result in results {
                     if self.is_on_its_way(&result) {
                         self.is_held_back = true;
@@ -553,7 +553,7 @@ impl Socket {
             }
             Look::Repeated { results, forgotten, is_all, room } => {
                 let is_full = room.is_full();
-                self.unsent = room.share();
+                self.unsent = Some(room.share());
                 for result in results {
                     self.repeated.remove(&result.seq);
                     self.result(result);

@@ -31,10 +31,8 @@ pub struct Guard {
     arriving: Arriving,
     /// Since when something is arriving that is not complete.
     begun: Option<Since>,
-    shares: Arc<Shares>,
-    used: Option<Arc<Used>>,
     /// The bytes of the message that is arriving, if it is large.
-    share: Option<Share>,
+    share: Share,
     /// The bytes before what is not allowed have passed, and are to be read before the error.
     broken: Option<Broken>,
 }
@@ -71,26 +69,15 @@ impl Guard {
             pauses,
             arriving,
             begun: None,
-            shares: Arc::clone(shares),
-            used: used.map(Arc::clone),
-            share: None,
+            share: shares.none(Kind::Reading, used),
             broken: None,
         }
     }
 
-    /// Counts the bytes of the message that is arriving: all that its frames have announced.
+    /// Counts the bytes of the message that is arriving: all that its frames have announced, if they are many.
     fn count(&mut self) -> Result<(), Reached> {
-        let wanted = self.frames.arriving();
-        if wanted <= UNCOUNTED_BYTES_MAX {
-            self.share = None;
-            return Ok(());
-        }
-        match &mut self.share {
-            Some(share) if share.amount() >= wanted => share.shrink(share.amount() - wanted),
-            Some(share) => share.grow(wanted - share.amount())?,
-            None => self.share = Some(self.shares.take(Kind::Reading, self.used.as_ref(), wanted)?),
-        }
-        Ok(())
+        let announced = self.frames.arriving();
+        self.share.set(if announced <= UNCOUNTED_BYTES_MAX { 0 } else { announced })
     }
 
     fn read(&mut self, bytes: &[u8], now: Instant) -> Result<(), BrokenAt> {
