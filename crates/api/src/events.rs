@@ -26,10 +26,10 @@ use crate::extract::Query;
 use crate::job_fields;
 use crate::jobs::job;
 use crate::refusal::{Answer, Refusal};
+use crate::shares::Kind;
 use crate::state::Shared;
-use crate::streams::Place;
 pub use plans::{PlanFollower, of_plan};
-use stream::{Ended, SseWriter};
+use stream::{Ended, Place, SseWriter};
 
 /// Streams the events of a job
 ///
@@ -55,7 +55,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
     Query::read(&request, &[])?;
     let state = state.into_inner();
-    let place = Place::of_job(&state.shares, &Principal::of(&request))?;
+    let place = Place::take(&state, &Principal::of(&request), Kind::JobStreams, "job")?;
     let incarnation = state.incarnation();
     let mut following = incarnation.jobs.follow(id)?;
     let first = state.look_up(following.next()).await?.ok_or_else(Refusal::internal)?;
@@ -96,7 +96,7 @@ pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
     let of =
         FeedKind { kinds: kinds(query.get("kinds"))?, is_digest: query.flag("digest")?.unwrap_or(false) };
     let state = state.into_inner();
-    let place = Place::of_all(&state.shares, &Principal::of(&request))?;
+    let place = Place::take(&state, &Principal::of(&request), Kind::AllStreams, "all")?;
     let incarnation = state.incarnation();
     let batches = feed::join(&state, &incarnation, &of)?;
     let (writer, answer) = stream::open(Arc::clone(&state), incarnation, Principal::of(&request), place);

@@ -59,7 +59,6 @@ mod signers;
 mod signers_seen;
 mod state;
 mod stats;
-mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -10,13 +10,13 @@ use ledger::TimedEvent;
 use rand::RngExt;
 use wire::events::PLAN_EVENT;
 
-use super::stream::{self, Ended, SseWriter};
+use super::stream::{self, Ended, Place, SseWriter};
 use crate::auth::Principal;
 use crate::limits::{PLAN_EVENTS_AT_ONCE, PLAN_EVENTS_EVERY_MS};
 use crate::plan_fields::to_wire;
 use crate::refusal::{Answer, Refusal};
+use crate::shares::Kind;
 use crate::state::State;
-use crate::streams::Place;
 use crate::visibility;
 
 /// Follows the events of a plan.
@@ -31,7 +31,7 @@ pub struct PlanFollower {
 
 /// Streams the events of a plan, from the next one on.
 pub fn of_plan(state: Arc<State>, principal: Arc<Principal>, follower: PlanFollower) -> Answer {
-    let place = Place::of_plan(&state.shares, &principal)?;
+    let place = Place::take(&state, &principal, Kind::PlanStreams, "plan")?;
     let (writer, answer) =
         stream::open(Arc::clone(&state), state.incarnation(), Arc::clone(&principal), place);
     let following = follower.follow(Arc::clone(&state), writer, principal);

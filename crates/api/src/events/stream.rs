@@ -1,4 +1,4 @@
-//! One stream: how its lines are written, and when it ends.
+//! One stream: its place among those of its kind, how its lines are written, and when it ends.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,10 +15,34 @@ use wire::events::MEDIA_TYPE;
 
 use crate::auth::Principal;
 use crate::limits::{EVENT_TAKEN_MAX, STREAM_RETRY, STREAM_SIGN_EVERY, UNCOUNTED_BYTES_MAX};
+use crate::refusal::Refusal;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
-use crate::streams::Place;
+
+/// The place of a stream; free again when it is dropped.
+pub struct Place {
+    of: &'static str,
+    _share: Share,
+}
+
+impl Place {
+    /// A place for a stream of this kind, whose gauge has this label.
+    ///
+    /// # Errors
+    /// The instance serves as many as it may, or the caller's token has as many.
+    pub fn take(state: &State, principal: &Principal, kind: Kind, of: &'static str) -> Result<Self, Refusal> {
+        let share = state.shares.take(kind, principal.used(), 1)?;
+        metrics::gauge!("fencepost_event_streams", "of" => of).increment(1);
+        Ok(Self { of, _share: share })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        metrics::gauge!("fencepost_event_streams", "of" => self.of).decrement(1);
+    }
+}
 
 /// The stream has ended: the client has left or does not read, its token is good no more, or this
 /// instance stops or serves as a new incarnation.
@@ -35,7 +59,7 @@ pub struct SseWriter {
     sign_at: Instant,
     /// Of the newest event, if it is large.
     unsent: Option<Share>,
-    place: Place,
+    _place: Place,
 }
 
 /// A stream, and the answer that carries it.
@@ -47,7 +71,7 @@ pub fn open(
 ) -> (SseWriter, HttpResponse) {
     let (out, mut written) = mpsc::channel::<Bytes>(1);
     let sign_at = Instant::now() + STREAM_SIGN_EVERY;
-    let writer = SseWriter { state, incarnation, principal, out, sign_at, unsent: None, place };
+    let writer = SseWriter { state, incarnation, principal, out, sign_at, unsent: None, _place: place };
     let first = format!("retry: {}\n\n", STREAM_RETRY.as_millis());
     writer.out.try_send(Bytes::from(first)).expect("the channel is new and has room for one");
     let body = futures_util::stream::poll_fn(move |context| written.poll_recv(context));
@@ -124,7 +148,7 @@ impl SseWriter {
         if bytes <= UNCOUNTED_BYTES_MAX {
             return Ok(None);
         }
-        let share = self.state.shares.take(Kind::Sending, self.place.used(), bytes);
+        let share = self.state.shares.take(Kind::Sending, self.principal.used(), bytes);
         share.map(Some).map_err(|reached| {
             metrics::counter!("fencepost_event_streams_cut_off_total").increment(1);
             tracing::debug!(%reached, "there is no room for a stream's next event");
