@@ -29,7 +29,8 @@ pub use domain::job::{
 use crate::train::Link;
 use crate::{KeyScope, Result};
 
-/// Bytes of payloads and results after which a page of jobs ends: the job that crosses the limit is the last one.
+/// Bytes of payloads and results after which a page of jobs ends, and of definitions and contexts after which one of tasks
+/// does: the job, or the task, that crosses the limit is the last one.
 pub const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// When a held job is due that is CREATED, in microseconds since 1970: in the year 2255. No submit says so late a time.
 pub(crate) const HELD_DUE_MICROS: i64 = RUN_AT_MICROS_MAX + 1;

@@ -195,7 +195,7 @@ pub struct TaskRecord {
     pub updated_at: Timestamp,
 }
 
-/// What a list of plans shows of a task.
+/// What a plan shows of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTask {
     /// Its plan.
@@ -262,7 +262,8 @@ pub struct PlanFilter {
     pub limit: u32,
 }
 
-/// Plans, their tasks, and their history.
+/// Plans, their tasks, and their history. A page of tasks, with their definitions and contexts, may have fewer than were asked
+/// for, see [`crate::PAGE_BYTES_MAX`]; only an empty one is the end.
 #[async_trait::async_trait]
 pub trait Plans: Send + Sync {
     /// Writes a new plan and all its tasks in one commit, and takes its tenants' locks, all or none.

@@ -62,21 +62,7 @@ pub fn progress(counts: impl IntoIterator<Item = (TaskStatus, u64)>) -> shape::P
 }
 
 /// A task that somebody must look at.
-pub fn attention(record: &TaskRecord) -> shape::AttentionTask {
-    let task = &record.task;
-    let stage = next_stage(task);
-    shape::AttentionTask {
-        task: task.id.to_string(),
-        tenant: task.spec.tenant.to_string(),
-        status: task_status(task.status),
-        reason: task.reason.as_deref().map(ToOwned::to_owned),
-        stage: stage.map(number),
-        stage_name: stage.map(|at| task.stage(at).name.to_string()),
-    }
-}
-
-/// The same, as a list of plans has it.
-pub fn listed_attention(found: &FoundTask) -> shape::AttentionTask {
+pub fn attention(found: &FoundTask) -> shape::AttentionTask {
     shape::AttentionTask {
         task: found.id.to_string(),
         tenant: found.tenant.to_string(),

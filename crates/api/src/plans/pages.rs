@@ -6,8 +6,8 @@ use std::fmt::Display;
 use crate::limits::{PIECE_RECORDS_MAX, SHOWN_PAGE_BYTES_MAX};
 use crate::refusal::Refusal;
 
-/// Reads a page of up to `limit` items. `read` answers the records behind a key, at most so many; `show` gives the key of a
-/// record, its item, and how many bytes of the item count for the length of the page. A page with
+/// Reads a page of up to `limit` items. `read` answers records behind a key, at most so many, and none only at the end; `show`
+/// gives the key of a record, its item, and how many bytes of the item count for the length of the page. A page with
 /// [`SHOWN_PAGE_BYTES_MAX`] such bytes ends early.
 pub async fn page<R, K: Copy + Display, T>(
     list: &str,
@@ -20,9 +20,10 @@ pub async fn page<R, K: Copy + Display, T>(
     loop {
         // One more than fits tells whether there is another page.
         let left = limit - items.len() as u32;
-        let wanted = PIECE_RECORDS_MAX.min(left + 1);
-        let records = read(last, wanted).await?;
-        let is_last = records.len() < wanted as usize;
+        let records = read(last, PIECE_RECORDS_MAX.min(left + 1)).await?;
+        if records.is_empty() {
+            return Ok(wire::List { items, next_cursor: None });
+        }
         for record in records {
             if items.len() == limit as usize || bytes >= SHOWN_PAGE_BYTES_MAX {
                 let next_cursor = last.map(|key| format!("{list}.{key}"));
@@ -33,9 +34,6 @@ pub async fn page<R, K: Copy + Display, T>(
             last = Some(key);
             items.push(item);
         }
-        if is_last {
-            return Ok(wire::List { items, next_cursor: None });
-        }
     }
 }
 
@@ -43,10 +41,10 @@ pub async fn page<R, K: Copy + Display, T>(
 mod tests {
     use super::*;
 
-    /// A list of the numbers from 1 on, each as long as it says.
+    /// A page of the numbers from 1 on, each as long as it says, of which one reading gives 40 at most.
     async fn page_of(count: u32, begin: Option<u32>, limit: u32, bytes: usize) -> (Vec<u32>, Option<String>) {
         let read = async |after: Option<u32>, limit: u32| {
-            Ok((1..=count).filter(|n| *n > after.unwrap_or(0)).take(limit as usize).collect())
+            Ok((1..=count).filter(|n| *n > after.unwrap_or(0)).take(limit.min(40) as usize).collect())
         };
         let wire::List { items, next_cursor } =
             page("x", begin, limit, read, |n| Ok((*n, *n, bytes))).await.unwrap();

@@ -27,7 +27,7 @@ pub async fn plan(state: &State, id: PlanId) -> Result<shape::Plan, Refusal> {
     let record = plan_record(state, id).await?;
     let progress = progress(state, &[id]).await?.remove(&id).unwrap_or_default();
     let attention = if wants_attention(&progress) {
-        state.read(state.ledger.plan_tasks_with(id, &ATTENTION, None, ATTENTION_TASKS_MAX)).await?
+        state.read(state.ledger.tasks_of_plans(&[id], &ATTENTION, ATTENTION_TASKS_MAX)).await?
     } else {
         Vec::new()
     };
@@ -44,7 +44,7 @@ pub async fn plans(state: &State, records: &[PlanRecord]) -> Result<Vec<shape::P
     if !wanting.is_empty() {
         let found = state.ledger.tasks_of_plans(&wanting, &ATTENTION, LISTED_ATTENTION_TASKS_MAX);
         for task in state.read(found).await? {
-            attention.entry(task.plan).or_default().push(to_wire::listed_attention(&task));
+            attention.entry(task.plan).or_default().push(to_wire::attention(&task));
         }
     }
     let shown = |record: &PlanRecord| {
@@ -113,7 +113,7 @@ async fn shown_with_lock(
     to_wire::task(record, &details)
 }
 
-/// The tasks of a tenant before this one that are seen, newest first, at most so many. Fewer are all that there are.
+/// Tasks of a tenant before this one that are seen, newest first: at most so many, and at least one if there is one.
 pub async fn tenant_tasks(
     state: &State,
     sees: &Sees,
@@ -124,15 +124,15 @@ pub async fn tenant_tasks(
     let give_up = Instant::now() + state.settings.request_timeout;
     // Where some are not seen, few that are may come in many reads.
     let piece = if sees.pools.is_all() { limit } else { PIECE_RECORDS_MAX };
-    let (mut found, mut behind) = (Vec::new(), before);
+    let mut behind = before;
     loop {
-        let read = state.read(state.ledger.tenant_tasks(tenant, behind, piece)).await?;
-        let is_last = read.len() < piece as usize;
-        behind = read.last().map(|record| record.task.id);
-        found.extend(read.into_iter().filter(|record| visibility::task(sees, record)));
-        if is_last || found.len() >= limit as usize {
-            found.truncate(limit as usize);
-            return Ok(found);
+        let mut read = state.read(state.ledger.tenant_tasks(tenant, behind, piece)).await?;
+        let Some(last) = read.last() else { return Ok(read) };
+        behind = Some(last.task.id);
+        read.retain(|record| visibility::task(sees, record));
+        if !read.is_empty() {
+            read.truncate(limit as usize);
+            return Ok(read);
         }
         if Instant::now() >= give_up {
             let detail = "the token sees so little of this list that reading it takes too long";

@@ -14,6 +14,7 @@ use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, 
 use super::committer::Written;
 use super::fence::keep_keys;
 use super::{Decided, Store, Way, audit};
+use crate::jobs::PAGE_BYTES_MAX;
 use crate::jobs::columns::number;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
@@ -182,6 +183,7 @@ impl Plans for Store {
     async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
         let after = after.map_or(-1, |place| place as i64);
         let ask = self.ask(&TASKS).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
+        let ask = ask.bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
     }
 
@@ -195,6 +197,7 @@ impl Plans for Store {
         let after = after.map_or(-1, |place| place as i64);
         let ask = self.ask(&TASKS_WITH).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
         let ask = ask.array(statuses.iter().map(|status| status.as_str()).collect());
+        let ask = ask.bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
     }
 
@@ -240,6 +243,7 @@ impl Plans for Store {
     ) -> Result<Vec<TaskRecord>> {
         let before = before.unwrap_or(TaskId::from_u128(u128::MAX));
         let ask = self.ask(&TENANT_TASKS).bind(tenant.as_str()).bind(TaskKey(before)).bind(i64::from(limit));
+        let ask = ask.bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
     }
 

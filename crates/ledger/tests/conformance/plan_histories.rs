@@ -1,12 +1,14 @@
 //! Histories of plans that are too long to be deleted with their plans; what of a plan's past is kept with it; the lock of
-//! a task that a person decides about; and the plans of a tenant.
+//! a task that a person decides about; the plans of a tenant; and pages of tasks that are large.
 
 use std::sync::Arc;
 
 use domain::job::Outcome;
-use domain::plan::{Command, From, PlanStatus, Resolution, Retry, StageEnd};
+use domain::plan::{
+    Command, From, PlanStatus, Resolution, Retry, StageEnd, StageSpec, TaskState, TaskStatus,
+};
 use domain::{Resource, TenantId, TraceParent};
-use ledger::{PlanFilter, PlanVerdict};
+use ledger::{PAGE_BYTES_MAX, PlanFilter, PlanVerdict, TaskRecord};
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -133,4 +135,26 @@ pub async fn plans_with_a_task_of_a_tenant_are_listed(b: Bench) {
     assert_eq!(listed("x", None, 2).await, [4, 3].map(plan_id));
     assert_eq!(listed("x", Some(plan_id(3)), 2).await, [plan_id(1)]);
     assert_eq!(listed("z", None, 2).await, []);
+}
+
+pub async fn a_page_of_large_tasks_ends_early_and_only_an_empty_one_is_the_end(b: Bench) {
+    let mut large = plan(2, &["x", "y"]);
+    let first = Arc::make_mut(&mut large.tasks[0]);
+    let payload = format!("\"{}\"", "p".repeat(PAGE_BYTES_MAX as usize));
+    Arc::make_mut(&mut first.spec).stages = [StageSpec::new("large", payload)].into();
+    *first = TaskState::new(first.id, Arc::clone(&first.spec));
+    PlanOwner::of(&b, plan(1, &["x"])).await;
+    let owner = PlanOwner::of(&b, large.clone()).await;
+    assert!(owner.state == large, "a plan is loaded with all of its tasks");
+    let ids = |page: Vec<TaskRecord>| page.iter().map(|record| record.task.id).collect::<Vec<_>>();
+    for (after, page) in [(None, Some(task_id(2, 0))), (Some(0), Some(task_id(2, 1))), (Some(1), None)] {
+        assert_eq!(ids(b.ledger.plan_tasks(plan_id(2), after, 10).await.unwrap()), page.as_slice());
+        let pending = b.ledger.plan_tasks_with(plan_id(2), &[TaskStatus::Pending], after, 10);
+        assert_eq!(ids(pending.await.unwrap()), page.as_slice());
+    }
+    let tenant = TenantId::parse("x").unwrap();
+    let (newest, older) = (task_id(2, 0), task_id(1, 0));
+    for (before, page) in [(None, Some(newest)), (Some(newest), Some(older)), (Some(older), None)] {
+        assert_eq!(ids(b.ledger.tenant_tasks(&tenant, before, 10).await.unwrap()), page.as_slice());
+    }
 }

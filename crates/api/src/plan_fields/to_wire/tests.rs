@@ -168,8 +168,16 @@ fn a_task_without_checkpoint_lock_and_job_says_so() {
 
 #[test]
 fn who_must_look_learns_where_and_why() {
+    let found = FoundTask {
+        plan: PlanId::from_u128(1),
+        id: TASK,
+        tenant: tenant(),
+        status: TaskStatus::Failed,
+        reason: Some("stage b: no".into()),
+        stage: Some((1, "b".into())),
+    };
     assert_eq!(
-        shown(&attention(&record())),
+        shown(&attention(&found)),
         json!({
             "task": TASK.to_string(), "tenant": "t", "status": "FAILED", "reason": "stage b: no", "stage": 2,
             "stage_name": "b",
