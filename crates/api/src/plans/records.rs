@@ -1,9 +1,10 @@
 //! Plans, tasks and tenants as the ledger has them, read for one answer.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-use domain::plan::TaskStatus;
+use domain::plan::{StageSpec, TaskStatus};
 use domain::{PlanId, Resource, TaskId, TenantId, Token};
 use ledger::{Lease, PlanRecord, TaskRecord};
 use wire::Code;
@@ -71,10 +72,20 @@ async fn progress(state: &State, plans: &[PlanId]) -> Result<HashMap<PlanId, sha
     Ok(counts.into_iter().map(|(plan, counts)| (plan, to_wire::progress(counts))).collect())
 }
 
-/// The row of a task.
+/// The row of a task, without payloads.
 pub async fn task_record(state: &State, id: TaskId) -> Result<TaskRecord, Refusal> {
     let record = state.read(state.ledger.plan_task(id)).await?;
-    record.ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+    record.map(without_payloads).ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+}
+
+/// The row of a task without the payloads of its stages, which may be 16 MiB. No answer shows them, and a request keeps the row
+/// while it waits for its next read or for another instance.
+fn without_payloads(mut record: TaskRecord) -> TaskRecord {
+    let none: Arc<str> = Arc::default();
+    let stages = record.task.spec.stages.iter();
+    let stages = stages.map(|stage| StageSpec { payload: Arc::clone(&none), ..stage.clone() }).collect();
+    Arc::make_mut(&mut record.task.spec).stages = stages;
+    record
 }
 
 /// A task for its reader.
@@ -113,7 +124,8 @@ async fn shown_with_lock(
     to_wire::task(record, &details)
 }
 
-/// Tasks of a tenant before this one that are seen, newest first: at most so many, and at least one if there is one.
+/// Tasks of a tenant before this one that are seen, newest first: at most so many, and at least one if there is one. They come
+/// without payloads.
 pub async fn tenant_tasks(
     state: &State,
     sees: &Sees,
@@ -132,7 +144,7 @@ pub async fn tenant_tasks(
         read.retain(|record| visibility::task(sees, record));
         if !read.is_empty() {
             read.truncate(limit as usize);
-            return Ok(read);
+            return Ok(read.into_iter().map(without_payloads).collect());
         }
         if Instant::now() >= give_up {
             let detail = "the token sees so little of this list that reading it takes too long";
@@ -212,4 +224,40 @@ async fn tenant_lock(
         task: task.to_string(),
         plan: plan.map(|plan| plan.to_string()),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+    use domain::plan::{PlanSpec, PlanState, TaskSpec, TaskState};
+    use ledger::{Author, NewPlan};
+
+    use super::*;
+    use crate::auth::{Auth, Principal};
+    use crate::settings::Settings;
+
+    #[actix_web::test]
+    async fn what_a_request_keeps_of_a_task_has_no_payloads() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let state = crate::tests::state_with(&dir, Settings::new(Auth::open())).await;
+        let (id, tenant) = (TaskId::from_u128(2), TenantId::parse("t").unwrap());
+        let stages = ["a", "b"].map(|name| StageSpec::new(name, "\"large\""));
+        let task = TaskState::new(id, Arc::new(TaskSpec::new(tenant.clone(), stages)));
+        let plan = PlanState::new(PlanId::from_u128(1), Arc::new(PlanSpec::default()), vec![task]);
+        let rows = NewPlan {
+            plan: Arc::new(plan),
+            take: Vec::new(),
+            lock_ms: 600_000,
+            events: Vec::new(),
+            key: None,
+            author: Author::default(),
+        };
+        state.ledger.create_plan(rows).await.unwrap();
+        let anybody = Principal::of(&TestRequest::default().to_http_request());
+        let newest = newest_task(&state, anybody.sees(), &tenant).await.unwrap();
+        for record in [task_record(&state, id).await.unwrap(), newest] {
+            let stages = record.task.spec.stages.iter().map(|stage| (&*stage.name, &*stage.payload));
+            assert!(stages.eq([("a", ""), ("b", "")]), "{record:?}");
+        }
+    }
 }
