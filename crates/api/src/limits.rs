@@ -179,7 +179,7 @@ pub const LISTED_ATTENTION_TASKS_MAX: u32 = 10;
 pub const PIECE_RECORDS_MAX: u32 = 50;
 /// Records of a list that are read at once where the token sees few of those that were read before.
 pub const PIECE_UNSEEN_MAX: u32 = 1_000;
-/// A page ends early behind the item with which it has so many bytes of contexts.
+/// A page of tasks, checkpoints or events of plans ends early behind the item with which it has so many bytes of JSON.
 pub const SHOWN_PAGE_BYTES_MAX: usize = 8 << 20;
 /// Sessions of one batch whose owners are asked at once.
 pub const BATCH_SESSIONS_AT_ONCE: usize = 32;

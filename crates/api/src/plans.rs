@@ -117,7 +117,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 
 /// Lists the tasks of a plan
 ///
-/// The tasks come in the order of the plan.
+/// The tasks come in the order of the plan. A page ends early when its tasks are long.
 #[utoipa::path(
     get, path = "/v1/plans/{plan}/tasks", tag = "plans", operation_id = "list_plan_tasks",
     params(
@@ -139,8 +139,9 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
         Some(status) => state.read(state.ledger.plan_tasks_with(id, &[status], after, limit)).await,
         None => state.read(state.ledger.plan_tasks(id, after, limit)).await,
     };
-    let shown = |record: &ledger::TaskRecord| Ok((record.place, to_wire::listed_task(record), 0));
-    Ok(HttpResponse::Ok().json(pages::page("k", begin, limit, read, shown).await?))
+    let shown = |record: &ledger::TaskRecord| Ok((record.place, to_wire::listed_task(record)));
+    let room = pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(pages::page(room, "k", begin, limit, read, shown).await?))
 }
 
 /// Starts a plan

@@ -23,9 +23,10 @@ const LAST_EVENT_ID: &str =
 /// Shows the events of a plan
 ///
 /// Each event says what happened to the plan or to a task, who asked for it, why, and what changed. Events come in
-/// order. With `Accept: text/event-stream` the answer is a stream of server-sent events named `plan`, each with one
-/// event as its data and the event's number as its id. The stream goes on until the client leaves or the instance
-/// stops. A client that reconnects with `Last-Event-ID` gets the events after that one.
+/// order. A page ends early when its events are long. With `Accept: text/event-stream` the answer is a stream of
+/// server-sent events named `plan`, each with one event as its data and the event's number as its id. The stream goes on
+/// until the client leaves or the instance stops. A client that reconnects with `Last-Event-ID` gets the events after
+/// that one.
 #[utoipa::path(
     get, path = "/v1/plans/{plan}/events", tag = "plans", operation_id = "plan_events",
     params(
@@ -104,8 +105,9 @@ impl Wanted {
                 let read = async |after: Option<u64>, limit| {
                     state.read(state.ledger.plan_events(plan, task, after.unwrap_or(0), limit)).await
                 };
-                let shown = |event: &TimedEvent| Ok((event.seq, to_wire::event(event)?, 0));
-                Ok(HttpResponse::Ok().json(pages::page("e", after, limit, read, shown).await?))
+                let shown = |event: &TimedEvent| Ok((event.seq, to_wire::event(event)?));
+                let room = pages::room(&state, request);
+                Ok(HttpResponse::Ok().json(pages::page(room, "e", after, limit, read, shown).await?))
             }
             Self::Stream { after } => {
                 let follower = PlanFollower { plan, task, after };

@@ -1,21 +1,36 @@
 //! Pages of lists whose records may be large. They are read in pieces, so that a page never needs all of its records in
-//! memory at once.
+//! memory at once, and what a page has already counts among the bytes of answers.
 
 use std::fmt::Display;
 
-use crate::limits::{PIECE_RECORDS_MAX, SHOWN_PAGE_BYTES_MAX};
+use actix_web::HttpRequest;
+use serde::Serialize;
+
+use crate::auth::Principal;
+use crate::limits::{PIECE_RECORDS_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX};
 use crate::refusal::Refusal;
+use crate::shares::{Kind, Share};
+use crate::state::State;
+
+/// The room for the page that a request asks for. It has none yet.
+pub fn room(state: &State, request: &HttpRequest) -> Share {
+    state.shares.none(Kind::Sending, Principal::of(request).used())
+}
 
 /// Reads a page of up to `limit` items. `read` answers records behind a key, at most so many, and none only at the end; `show`
-/// gives the key of a record, its item, and how many bytes of the item count for the length of the page. A page with
-/// [`SHOWN_PAGE_BYTES_MAX`] such bytes ends early.
-pub async fn page<R, K: Copy + Display, T>(
+/// gives the key of a record and its item. A page ends early with [`SHOWN_PAGE_BYTES_MAX`] bytes of items as JSON. The items
+/// take their bytes of `room` as they come.
+///
+/// # Errors
+/// Those of `read` and `show`, and `overloaded` where there is no room.
+pub async fn page<R, K: Copy + Display, T: Serialize>(
+    mut room: Share,
     list: &str,
     begin: Option<K>,
     limit: u32,
     read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
-    show: impl Fn(&R) -> Result<(K, T, usize), Refusal>,
-) -> Result<wire::List<T>, Refusal> {
+    show: impl Fn(&R) -> Result<(K, T), Refusal>,
+) -> Result<wire::List<wire::Json>, Refusal> {
     let (mut items, mut last, mut bytes) = (Vec::new(), begin, 0);
     loop {
         // One more than fits tells whether there is another page.
@@ -29,26 +44,52 @@ pub async fn page<R, K: Copy + Display, T>(
                 let next_cursor = last.map(|key| format!("{list}.{key}"));
                 return Ok(wire::List { items, next_cursor });
             }
-            let (key, item, shown) = show(&record)?;
-            bytes += shown;
+            let (key, item) = show(&record)?;
+            let item = written(&item)?;
+            bytes += item.as_str().len();
             last = Some(key);
             items.push(item);
+        }
+        if bytes > UNCOUNTED_BYTES_MAX {
+            room.set(bytes)?;
         }
     }
 }
 
+fn written(item: &impl Serialize) -> Result<wire::Json, Refusal> {
+    wire::Json::of(item).map_err(|error| {
+        tracing::error!(%error, "an item of a list cannot be written as JSON");
+        Refusal::internal()
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use wire::Code;
+
     use super::*;
+    use crate::limits::Limit;
+    use crate::shares::Shares;
+
+    fn shares(bytes: usize) -> Shares {
+        Shares::new(|_| Limit { in_all: bytes, of_token: bytes })
+    }
+
+    /// An item of this record, so long.
+    fn item(record: u32, chars: usize) -> Result<(u32, (u32, String)), Refusal> {
+        Ok((record, (record, "x".repeat(chars))))
+    }
 
     /// A page of the numbers from 1 on, each as long as it says, of which one reading gives 40 at most.
-    async fn page_of(count: u32, begin: Option<u32>, limit: u32, bytes: usize) -> (Vec<u32>, Option<String>) {
+    async fn page_of(count: u32, begin: Option<u32>, limit: u32, chars: usize) -> (Vec<u32>, Option<String>) {
         let read = async |after: Option<u32>, limit: u32| {
             Ok((1..=count).filter(|n| *n > after.unwrap_or(0)).take(limit.min(40) as usize).collect())
         };
+        let room = shares(usize::MAX).none(Kind::Sending, None);
         let wire::List { items, next_cursor } =
-            page("x", begin, limit, read, |n| Ok((*n, *n, bytes))).await.unwrap();
-        (items, next_cursor)
+            page(room, "x", begin, limit, read, |n| item(*n, chars)).await.unwrap();
+        let numbers = items.iter().map(|item| item.read::<(u32, String)>().unwrap().0);
+        (numbers.collect(), next_cursor)
     }
 
     #[actix_web::test]
@@ -69,5 +110,19 @@ mod tests {
         assert_eq!((items, next_cursor.as_deref()), (vec![1, 2], Some("x.2")));
         let (items, next_cursor) = page_of(2, None, 10, SHOWN_PAGE_BYTES_MAX / 2).await;
         assert_eq!((items, next_cursor), (vec![1, 2], None), "nothing is left");
+    }
+
+    #[actix_web::test]
+    async fn a_page_takes_room_as_it_grows_and_is_refused_where_there_is_none() {
+        let shares = shares(100_000);
+        let read = async |after: Option<u32>, _: u32| {
+            let read_before = after.unwrap_or(0);
+            assert_eq!(shares.in_use(Kind::Sending) / 30_000, read_before as usize, "what is there counts");
+            Ok(vec![read_before + 1])
+        };
+        let room = shares.none(Kind::Sending, None);
+        let refused = page(room, "x", None, 10, read, |n| item(*n, 30_000)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Overloaded);
+        assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
     }
 }

@@ -62,9 +62,10 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
     let shown = |saved: &CheckpointRecord| {
         let known = known.borrow();
         let item = to_wire::checkpoint(saved, known.get(&saved.definition).map_or(&[], Vec::as_slice))?;
-        Ok((saved.checkpoint.version, item, saved.checkpoint.context.len()))
+        Ok((saved.checkpoint.version, item))
     };
-    Ok(HttpResponse::Ok().json(pages::page("c", begin, limit, read, shown).await?))
+    let room = pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(pages::page(room, "c", begin, limit, read, shown).await?))
 }
 
 /// The definitions of these checkpoints whose names are not known, each once.

@@ -32,7 +32,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 
 /// Lists the tasks of a tenant
 ///
-/// The tasks of all plans, the newest first; for a token with patterns those that it sees.
+/// The tasks of all plans, the newest first; for a token with patterns those that it sees. A page ends early when its tasks are
+/// long.
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
     params(
@@ -52,8 +53,9 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
         records::newest_task(&state, sees, &tenant).await?;
     }
     let read = async |before, limit| records::tenant_tasks(&state, sees, &tenant, before, limit).await;
-    let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record), 0));
-    Ok(HttpResponse::Ok().json(pages::page("h", begin, limit, read, shown).await?))
+    let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record)));
+    let room = pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(pages::page(room, "h", begin, limit, read, shown).await?))
 }
 
 /// Breaks the lock of a tenant
