@@ -381,11 +381,14 @@ impl ResultWriter {
         Ok((Answer::Stale, None))
     }
 
-    /// The answer to a result is known, so its attempt is looked after no longer. If something follows from it, this counts an
-    /// attempt that was revoked, wakes those who wait for its job, and reports to the owner of its lane.
+    /// The answer to a result is known, so its attempt is looked after no longer, unless it is another node's. If something
+    /// follows from it, this counts an attempt that was revoked, wakes those who wait for its job, and reports to the owner of its
+    /// lane.
     async fn recorded(&self, node: &NodeId, result: &NodeResult, follows: Option<Consequence>) {
         let (job, attempt) = (result.job, result.attempt);
-        let policy = self.gateway.recorded(job, attempt);
+        // Something follows only where the ledger has the attempt for this node.
+        let is_anothers = follows.is_none() && self.gateway.attempts().is_anothers(node, job, attempt);
+        let policy = if is_anothers { None } else { self.gateway.recorded(job, attempt) };
         let Some(Consequence { event, outcome }) = follows else { return };
         if let Err(Failure { ended: Ended::Revoked(why), .. }) = &result.output {
             metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);

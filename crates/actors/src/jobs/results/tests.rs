@@ -124,6 +124,8 @@ async fn a_result_is_written_once_and_answered_the_same_when_it_is_said_again() 
     for number in [1, 2, 3] {
         here.writer.gateway.attempts().expect(&dispatch(number, "n", "a"), Instant::now());
     }
+    assert_eq!(here.write("liar", vec![succeeded(1)]).await, [Answer::Stale]);
+    assert!(here.writer.gateway.attempts().policy(job(1), FIRST).is_some(), "it is another node's still");
     let results = vec![succeeded(1), failed(2, true), failed(3, false)];
     assert_eq!(here.write("n", results.clone()).await, [Answer::Committed; 3]);
     assert!(!here.writer.gateway.attempts().is_expected(job(1), FIRST), "it is over");
