@@ -15,7 +15,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
-use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
+use domain::{BulkId, IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use ledger::{
     BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkScan, JobFilter, NewBulk,
 };
@@ -249,8 +249,14 @@ async fn matched(
             let found = state.read(found).await?;
             let next = found.next(&scan);
             // They are read by their keys, without a turn.
-            for id in found.jobs {
-                jobs += u64::from(visibility::job_of_many(state, sees, id).await? == Some(true));
+            let is_seen = async |id: &JobId| {
+                let is_seen = visibility::job_of_many(state, sees, *id).await?;
+                Ok::<_, Refusal>(is_seen == Some(true))
+            };
+            let (seen, is_all) = visibility::seen_in_time(found.jobs, give_up, is_seen).await?;
+            jobs += seen.len() as u64;
+            if !is_all {
+                return Ok(Matched { jobs: jobs.min(BULK_MATCHED_MAX), is_all: false });
             }
             next
         };

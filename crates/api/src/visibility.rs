@@ -18,6 +18,7 @@ use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
 use ledger::{JobFilter, JobRecord, Lease, SessionRecord, TaskRecord};
+use tokio::time::timeout_at;
 use wire::Code;
 use wire::plans::{StageRequest, TaskRequest};
 
@@ -470,6 +471,26 @@ async fn seen_until<R, K>(
     Ok(Page { records: found, next: None })
 }
 
+/// Those of these that are seen, in their order, as far as they are looked at by then; and whether all were.
+///
+/// # Errors
+/// What `is_seen` says.
+pub async fn seen_in_time<R>(
+    records: Vec<R>,
+    until: Instant,
+    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+) -> Result<(Vec<R>, bool), Refusal> {
+    let mut seen = Vec::new();
+    for record in records {
+        // To look at one record can take reads of its own.
+        let Ok(looked) = timeout_at(until.into(), is_seen(&record)).await else { return Ok((seen, false)) };
+        if looked? {
+            seen.push(record);
+        }
+    }
+    Ok((seen, true))
+}
+
 /// The tenant and the pool of something new. Where the token sees one name only, that one is meant.
 ///
 /// # Errors
@@ -733,6 +754,21 @@ mod tests {
             seen_until(in_time, &sees, 2, read, |number| *number, is_seen).await.unwrap();
             assert_eq!(asked.into_inner(), expected, "{one_in}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_looked_at_in_time_is_not_among_what_is_seen() {
+        let until = Instant::now() + std::time::Duration::from_millis(50);
+        let hangs_at = |hung: u32| {
+            seen_in_time(vec![1, 2, 3, 4], until, async move |number: &u32| {
+                if *number == hung {
+                    std::future::pending::<()>().await;
+                }
+                Ok(*number != 2)
+            })
+        };
+        assert_eq!(hangs_at(5).await.unwrap(), (vec![1, 3, 4], true));
+        assert_eq!(hangs_at(4).await.unwrap(), (vec![1, 3], false));
     }
 
     #[test]

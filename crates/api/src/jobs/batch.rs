@@ -54,16 +54,17 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let whole = key.clone().filter(|_| places.is_empty());
     let whole = whole.map(|key| job_key(principal.name(), "jobs_batch", key, batch_hash(&asked.jobs)));
     let mut batch = Batch::read(state, &principal, asked.jobs, key.as_ref(), &places);
+    let begun = Instant::now();
     let looks = Looks {
         read: async |id: &SessionId| state.call(state.ledger.session(id)).await,
-        until: Instant::now() + state.settings.request_timeout,
+        until: begun + state.settings.request_timeout / 2,
     };
     let takes_jobs = batch.look_at_sessions(state, &principal, &looks).await;
     if let Some(whole) = &whole {
         let submits = !batch.free.is_empty()
             || takes_jobs
             || (sees.everything() && looks.any_may_take_jobs(&batch.sessions).await);
-        keep_body(state, whole, submits).await?;
+        keep_body(state, whole, submits, begun + state.settings.request_timeout).await?;
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
     if !places.is_empty()
@@ -75,17 +76,20 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         let answers = submit_part(&forwarder, &forwarded, &session, parts).await?;
         batch.answer(ats, answers);
     }
-    // One time for all sessions. An owner that does not answer is given up by then: its own refusal comes first.
-    let until = Instant::now() + state.settings.request_timeout + FORWARD_SLACK * 2;
+    // One time for all. An owner that does not answer is given up by then; if nothing took time before, its own refusal comes
+    // first.
+    let until = begun + state.settings.request_timeout + FORWARD_SLACK * 2;
     let submit = async |session: &SessionId, parts: Vec<Part>| {
         submit_part(&forwarder, &forwarded, session, parts).await
     };
     let in_sessions = submit_parts(std::mem::take(&mut batch.sessions), until, submit);
     let (ats, free): (Vec<_>, Vec<_>) = std::mem::take(&mut batch.free).into_iter().unzip();
     let continues = traces::of_request(request.headers());
-    let submit = submit_free(state, continues, free, principal.submissions());
+    let submit = timeout_at(until, submit_free(state, continues, free, principal.submissions()));
     let (in_sessions, answers) = join(in_sessions, submit).await;
-    let answers = seen(state, sees, answers, looks.until).await;
+    let late = |_| ats.iter().map(|_| Err(actors::jobs::Refusal::LedgerUnavailable)).collect();
+    let answers = answers.unwrap_or_else(late);
+    let answers = seen(state, sees, answers, until).await;
     log_hidden(answers.iter());
     batch.answer(ats, answers);
     in_sessions.into_iter().for_each(|(ats, answers)| batch.answer(ats, answers));
@@ -231,11 +235,12 @@ async fn seen(
 /// Refuses a batch under the key of another one. What its jobs are is kept before any of them is, each under a key of its own:
 /// if the instance dies in between, a repetition goes on. A batch of which no job can be accepted keeps nothing. A release that
 /// keeps only the keys of the jobs has none of it, and its batches are judged job by job.
-async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), Refusal> {
+async fn keep_body(state: &State, whole: &JobKey, submits: bool, until: Instant) -> Result<(), Refusal> {
+    let left = until.saturating_duration_since(Instant::now());
     let kept = if submits {
-        Some(state.read(state.ledger.keep_selection(whole, &[])).await?)
+        answered(state.ask(left, state.ledger.keep_selection(whole, &[])).await).map(Some)?
     } else {
-        state.read(state.ledger.kept_selection(&whole.scope)).await?
+        answered(state.ask(left, state.ledger.kept_selection(&whole.scope)).await)?
     };
     if kept.is_some_and(|kept| kept.body_hash != whole.body_hash) {
         return Err(actors::jobs::Refusal::KeyReused.into());
@@ -243,8 +248,8 @@ async fn keep_body(state: &State, whole: &JobKey, submits: bool) -> Result<(), R
     Ok(())
 }
 
-/// Reads the sessions of one batch, all of them within the time that a request may take. Then those that were not read are
-/// refused, and no read begins any more: the ledger goes on with each that did.
+/// Reads the sessions of one batch, all of them within half of the time that a request may take: the rest is for the jobs. Then
+/// those that were not read are refused, and no read begins any more: the ledger goes on with each that did.
 struct Looks<R> {
     read: R,
     until: Instant,

@@ -580,15 +580,13 @@ async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) ->
         let records = own::page(state, sees, &names, &JobFilter { before, limit, ..filter.clone() }).await?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
-        for record in records {
-            if sessions.job(state, sees, &record).await? {
-                found.push(record.id);
-            }
-        }
+        let is_seen = async |record: &JobRecord| sessions.job(state, sees, record).await;
+        let (seen, is_all) = visibility::seen_in_time(records, until, is_seen).await?;
+        found.extend(seen.iter().map(|record| record.id));
         if found.len() >= filter.limit as usize {
             return Ok(found);
         }
-        if Instant::now() >= until {
+        if !is_all || Instant::now() >= until {
             if found.is_empty() {
                 let detail = "no job that matches was found in time; narrow the filter";
                 return Err(Refusal::new(Code::Overloaded, detail));
