@@ -189,16 +189,16 @@ async fn see_through(
             }
             () = overflow.notified(), if ended_for.is_none() => {
                 ended_for = Some(EndedFor::Overflow);
-                group.signal(Signal::KILL);
+                group.signal(Signal::KILL).await;
             }
             why = job.stop.requested(), if ended_for.is_none() => {
                 ended_for = Some(EndedFor::Stop(why));
-                group.signal(Signal::TERM);
+                group.signal(Signal::TERM).await;
                 kill_at.as_mut().reset(Instant::now() + KILL_AFTER);
                 kill = true;
             }
             () = &mut kill_at, if kill => {
-                group.signal(Signal::KILL);
+                group.signal(Signal::KILL).await;
                 kill = false;
             }
         }

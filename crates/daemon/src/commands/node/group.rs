@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use procfs::process::{Process, all_processes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -15,6 +17,7 @@ use rustix::process::{
 };
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// The delay between two looks whether a process that is nobody's child here has ended.
@@ -25,14 +28,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The kernel keeps the group's number as long as the leader is not reaped. So the group is signalled before that
 /// only: `leader` and `child` say whether it is still time.
 pub struct Group {
+    child: Child,
+    /// Shared with the signal that is under way.
+    members: Arc<Mutex<Members>>,
+    /// Whether the last signal was one that a process may take its time to heed.
+    has_grace: bool,
+}
+
+/// What is signalled together.
+struct Members {
     /// The leader's, until it was reaped.
     leader: Option<Pid>,
-    child: Child,
     /// Processes that the leader or its children started and that left the group, as `timeout` does, as far as a signal was for
     /// them. Their handles stay theirs.
     strays: HashMap<Pid, OwnedFd>,
-    /// Whether the last signal was one that a process may take its time to heed.
-    has_grace: bool,
 }
 
 impl Group {
@@ -45,7 +54,8 @@ impl Group {
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // It may have ended already.
         let _ = prlimit(leader, Resource::Nofile, descriptors);
-        Ok(Self { leader, child, strays: HashMap::new(), has_grace: false })
+        let members = Arc::new(Mutex::new(Members { leader, strays: HashMap::new() }));
+        Ok(Self { child, members, has_grace: false })
     }
 
     /// The child itself, for its pipes.
@@ -53,9 +63,41 @@ impl Group {
         &mut self.child
     }
 
-    /// Signals all of the group, and what its processes started outside of it.
-    pub fn signal(&mut self, signal: Signal) {
+    /// Signals all of the group, and what its processes started outside of it. To find these, all processes of the system are
+    /// looked through, on another thread: this one has the node's connection.
+    pub async fn signal(&mut self, signal: Signal) {
         self.has_grace = signal != Signal::KILL;
+        let members = Arc::clone(&self.members);
+        // It fails where the node ends, which kills them.
+        let _ = spawn_blocking(move || members.lock().signal(signal)).await;
+    }
+
+    /// Waits until the leader has ended; what it left running in its group is killed then, and what was signalled before. After
+    /// a signal other than SIGKILL it waits for all of these as well: they end by themselves, or by the next signal.
+    ///
+    /// # Errors
+    /// The system's; the group was killed.
+    pub async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let leader = self.members.lock().leader;
+        if let Some(leader) = leader {
+            // Listening begins before the look, so that no end is missed.
+            let mut children = signal(SignalKind::child())?;
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            while waitid(WaitId::Pid(leader), look)?.is_none() {
+                children.recv().await;
+            }
+            if self.has_grace {
+                all_ended(leader, &self.members).await;
+            }
+            // What it left is nobody's child any more.
+            self.members.lock().end();
+        }
+        self.child.wait().await
+    }
+}
+
+impl Members {
+    fn signal(&mut self, signal: Signal) {
         if let Some(leader) = self.leader {
             // First: a leader that ends leaves its children to another parent.
             self.find_strays(leader);
@@ -64,6 +106,12 @@ impl Group {
             }
         }
         self.signal_known(signal);
+    }
+
+    /// Kills what is known. From now on the leader may be reaped.
+    fn end(&mut self) {
+        self.signal_known(Signal::KILL);
+        self.leader = None;
     }
 
     /// Stops all until no more is found: what is stopped starts nothing that would be missed.
@@ -86,29 +134,6 @@ impl Group {
         for stray in self.strays.values() {
             let _ = pidfd_send_signal(stray, signal);
         }
-    }
-
-    /// Waits until the leader has ended; what it left running in its group is killed then, and what was signalled before. After
-    /// a signal other than SIGKILL it waits for all of these as well: they end by themselves, or by the next signal.
-    ///
-    /// # Errors
-    /// The system's; the group was killed.
-    pub async fn ended(&mut self) -> io::Result<ExitStatus> {
-        if let Some(leader) = self.leader {
-            // Listening begins before the look, so that no end is missed.
-            let mut children = signal(SignalKind::child())?;
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-            while waitid(WaitId::Pid(leader), look)?.is_none() {
-                children.recv().await;
-            }
-            if self.has_grace {
-                all_ended(leader, &self.strays).await;
-            }
-            // What it left is nobody's child any more.
-            self.signal_known(Signal::KILL);
-        }
-        self.leader = None;
-        self.child.wait().await
     }
 
     /// Looks for descendants of the leader, of its group and of known strays that are in another group.
@@ -153,12 +178,14 @@ impl Group {
 }
 
 /// Waits until none of the strays runs, and nothing in the group.
-async fn all_ended(group: Pid, strays: &HashMap<Pid, OwnedFd>) {
-    for stray in strays.values() {
-        ended(stray).await;
+async fn all_ended(group: Pid, members: &Mutex<Members>) {
+    while members.lock().strays.values().any(runs) {
+        sleep(LOOK_EVERY).await;
     }
-    while let Some(member) = running_in(group) {
-        ended(&member).await;
+    while let Ok(Some(member)) = spawn_blocking(move || running_in(group)).await {
+        while runs(&member) {
+            sleep(LOOK_EVERY).await;
+        }
     }
 }
 
@@ -171,12 +198,6 @@ fn running_in(group: Pid) -> Option<OwnedFd> {
     handles.find(runs)
 }
 
-async fn ended(process: &OwnedFd) {
-    while runs(process) {
-        sleep(LOOK_EVERY).await;
-    }
-}
-
 /// Whether a process has not ended. One that nobody has reaped yet has.
 fn runs(process: &OwnedFd) -> bool {
     let mut ended = [PollFd::new(process, PollFlags::IN)];
@@ -185,6 +206,9 @@ fn runs(process: &OwnedFd) -> bool {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        let mut members = self.members.lock();
+        members.signal(Signal::KILL);
+        // A signal that still waits for its thread finds no leader then.
+        members.end();
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use client::node::Stopper;
 use procfs::process::{Process, all_processes};
 use rustix::process::{Pid, kill_process};
+use tokio::task::yield_now;
 
 use super::*;
 
@@ -235,6 +236,26 @@ async fn what_begins_outside_of_the_group_after_the_first_signal_gets_the_second
     stopper.stop(Why::CalledOff);
     assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
     until_gone(&line_in(&file).await).await;
+}
+
+/// The node's connection is on the same thread.
+#[tokio::test]
+async fn a_look_through_all_processes_keeps_no_other_task_waiting() {
+    let (job, _stopper) = job("null");
+    let mut group = command(&["sleep", "3600"]).started(&job).await.unwrap();
+    let mut turns = 0;
+    {
+        let mut signalled = pin!(group.signal(Signal::TERM));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut signalled => break,
+                () = yield_now() => turns += 1,
+            }
+        }
+    }
+    assert!(turns > 0);
+    assert_eq!(group.ended().await.unwrap().signal(), Some(15));
 }
 
 #[tokio::test]
