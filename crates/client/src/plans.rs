@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use wire::List;
 use wire::plans::{
-    Checkpoint, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest, StageResolveRequest,
-    Task, TaskRetryRequest, TaskStatus, Tenant, UnlockRequest,
+    Checkpoint, ExpectedRun, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest,
+    StageResolveRequest, Task, TaskCancelRequest, TaskRetryRequest, TaskStatus, Tenant, UnlockRequest,
 };
 
 use crate::events::PlanEvents;
@@ -258,12 +258,23 @@ impl Tasks<'_> {
     }
 
     /// Cancels a task: the job of its stage under way is cancelled. Cancelling it again changes nothing, unless the task was
-    /// retried meanwhile: then that run is cancelled, as for [`Plans::cancel`]. The `reason` is as for [`Plans::start`].
+    /// retried meanwhile: then that run is cancelled, as for [`Plans::cancel`]; [`Tasks::cancel_run`] cancels no other. The
+    /// `reason` is as for [`Plans::start`].
     ///
     /// # Errors
     /// [`crate::Error`].
     pub async fn cancel(&self, id: &str, reason: Option<&str>) -> Result<Task> {
         self.steer(id, "cancel", reason).await
+    }
+
+    /// Cancels a task as [`Tasks::cancel`] does, if this is its newest run. A daemon of 0.1.0 refuses that (`invalid`).
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a task that has another run by now.
+    pub async fn cancel_run(&self, id: &str, run: u32, reason: Option<&str>) -> Result<Task> {
+        let expect = Some(ExpectedRun { run });
+        let request = TaskCancelRequest { reason: reason.map(str::to_owned), expect };
+        self.0.change(&["v1", "tasks", id, "cancel"], &request).await
     }
 
     /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 1. Name the job: without it a repetition

@@ -10,8 +10,8 @@ pub use answers::{
     Tenant, TenantLock,
 };
 pub use requests::{
-    CheckpointVersion, ExpectedTask, PlanRequest, ReasonRequest, RetryFrom, StageRequest,
-    StageResolveRequest, TaskRequest, TaskRetryRequest, UnlockRequest,
+    CheckpointVersion, ExpectedRun, ExpectedTask, PlanRequest, ReasonRequest, RetryFrom, StageRequest,
+    StageResolveRequest, TaskCancelRequest, TaskRequest, TaskRetryRequest, UnlockRequest,
 };
 
 use crate::strict::words;

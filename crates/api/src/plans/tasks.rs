@@ -108,15 +108,26 @@ pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forw
 /// Cancels a task
 ///
 /// If a stage is under way, its job is cancelled, and the task becomes CANCELLED when the job has ended. A stage that is UNKNOWN
-/// stays so, unless its node says how it ended. Cancelling a cancelled task changes nothing.
+/// stays so, unless its node says how it ended. Cancelling a cancelled task changes nothing. A run that somebody has opened since
+/// is cancelled as well, unless the request says in `expect` which run it is about (`conflict`).
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/cancel", tag = "plans", operation_id = "cancel_task",
     params(("task" = String, Path, description = ID)),
-    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    request_body(content = shape::TaskCancelRequest, description = "The body may be absent"),
     responses((status = 200, description = "The task as it stands now", body = shape::Task)),
 )]
 pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
-    change(request, payload, forwarder, Command::CancelTask).await
+    let state = forwarder.state();
+    let id = task(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::TaskCancelRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
+    let command = match asked.expect {
+        Some(expect) => Command::CancelRun(id, expect.run),
+        None => Command::CancelTask(id),
+    };
+    let plan = records::task_record(state, id).await?.plan;
+    decide(&request, body, &forwarder, plan, id, command, asked.reason.as_deref()).await
 }
 
 async fn change(

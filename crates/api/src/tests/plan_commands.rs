@@ -254,6 +254,20 @@ async fn a_retry_opens_the_next_run_and_a_rehearsal_changes_nothing() {
 }
 
 #[actix_web::test]
+async fn a_cancellation_that_says_its_run_leaves_the_next_one_alone() {
+    let subject = Subject::start().await;
+    let (_, task) = subject.started("x").await;
+    let (cancel, of_run) = (format!("{task}/cancel"), |run| json!({ "expect": { "run": run } }));
+    subject.refused(&cancel, of_run(2), "conflict").await;
+    assert_eq!(subject.post(&cancel, of_run(1)).await.0, 200);
+    subject.becomes_cancelled(&task).await;
+    assert_eq!(subject.post(&cancel, of_run(1)).await.0, 200, "once more it changes nothing");
+    assert_eq!(subject.post(&format!("{task}/retry"), retry(json!("start"))).await.0, 202);
+    subject.refused(&cancel, of_run(1), "conflict").await;
+    assert_eq!(subject.get(&task).await["intent"], "run");
+}
+
+#[actix_web::test]
 async fn a_rehearsal_of_one_token_leaves_a_turn_to_others() {
     let dir = TempDir::new().unwrap();
     let tokens = ["ops", "other"].map(|name| token(name, Scope::Admin));

@@ -100,7 +100,8 @@ async fn plans_are_steered_and_read_by_their_ids() {
 
 #[tokio::test]
 async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
-    let script = vec![task(), task(), task(), task(), list(), list(), task(), tenant(), list(), tenant()];
+    let mut script = vec![task(), task(), task(), task(), task()];
+    script.extend([list(), list(), task(), tenant(), list(), tenant()]);
     let server = StandIn::playing(script).await;
     let client = client(&[&server]);
     let (tasks, tenants, page) = (client.tasks(), client.tenants(), Page::default());
@@ -108,6 +109,7 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
     tasks.pause("k", None).await.unwrap();
     tasks.resume("k", None).await.unwrap();
     tasks.cancel("k", Some("no")).await.unwrap();
+    tasks.cancel_run("k", 2, None).await.unwrap();
     tasks.checkpoints("k", &page).await.unwrap();
     tasks.events("k", &page).await.unwrap();
     let resolution = StageResolveRequest {
@@ -127,6 +129,7 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
             "POST /v1/tasks/k/pause {}",
             "POST /v1/tasks/k/resume {}",
             r#"POST /v1/tasks/k/cancel {"reason":"no"}"#,
+            r#"POST /v1/tasks/k/cancel {"expect":{"run":2}}"#,
             "GET /v1/tasks/k/checkpoints",
             "GET /v1/tasks/k/events",
             r#"POST /v1/tasks/k/stages/4/resolve {"outcome":"done","context":{},"job":"j","reason":"r"}"#,

@@ -98,6 +98,9 @@ pub enum Plan {
     CancelTask {
         #[command(flatten)]
         change: TaskChange,
+        /// Only if this is still the task's newest run
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
+        expect_run: Option<u32>,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,

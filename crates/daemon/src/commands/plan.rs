@@ -101,14 +101,18 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::ResumeTask(change) => {
             change_task(change, async |tasks, id, why| tasks.resume(id, why).await).await?
         }
-        Plan::CancelTask { change, yes } => {
+        Plan::CancelTask { change, expect_run, yes } => {
             confirm::ask_at_terminal(yes, || {
                 format!(
                     "The stage of task {} that runs is cancelled, and no other begins. Cancel it?",
                     change.task
                 )
             })?;
-            change_task(change, async |tasks, id, why| tasks.cancel(id, why).await).await?
+            change_task(change, async |tasks, id, why| match expect_run {
+                Some(run) => tasks.cancel_run(id, run, why).await,
+                None => tasks.cancel(id, why).await,
+            })
+            .await?
         }
         Plan::Resolve { task, stage, outcome, context, job, reason, remote } => {
             let request = StageResolveRequest { outcome, context, job, reason };

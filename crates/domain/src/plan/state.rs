@@ -125,6 +125,8 @@ pub enum Command {
     ResumeTask(TaskId),
     /// End this task.
     CancelTask(TaskId),
+    /// The same, if this is its newest run.
+    CancelRun(TaskId, u32),
     /// Say what a stage did of which nobody knows it.
     Resolve {
         /// Of this task.
@@ -597,6 +599,7 @@ impl PlanState {
             Command::PauseTask(task) => builder.pause_task(*task)?,
             Command::ResumeTask(task) => builder.resume_task(*task)?,
             Command::CancelTask(task) => builder.cancel_task(*task)?,
+            Command::CancelRun(task, run) => builder.cancel_run(*task, *run)?,
             Command::Resolve { task, stage, job, resolution } => {
                 builder.resolve(*task, *stage, *job, resolution)?
             }

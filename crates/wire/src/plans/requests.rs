@@ -206,6 +206,25 @@ pub struct ReasonRequest {
     pub reason: Option<String>,
 }
 
+/// How a task is cancelled. The body may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCancelRequest {
+    /// The reason for the cancellation, without the character NUL. The events show it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_prose::<REASON_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 1024)]
+    pub reason: Option<String>,
+    /// The run that the caller has seen. If the task has another one by now, the cancellation is refused (`conflict`): the
+    /// repetition of a request whose answer was lost does not cancel a run that somebody has begun since.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
+    #[schema(nullable = false)]
+    pub expect: Option<ExpectedRun>,
+}
+
 /// What an UNKNOWN stage did, as a person says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -362,6 +381,16 @@ pub struct ExpectedTask {
     #[serde(deserialize_with = "strict::integer32::<0, CHECKPOINT_VERSION_MAX, _>")]
     #[schema(minimum = 0, maximum = 1000)]
     pub checkpoint_version: u32,
+}
+
+/// What the caller of a cancellation has seen of the task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedRun {
+    /// The number of the newest run.
+    #[serde(deserialize_with = "strict::integer32::<1, TASK_RUNS_MAX, _>")]
+    #[schema(minimum = 1, maximum = 100)]
+    pub run: u32,
 }
 
 /// A tenant's lock to break.

@@ -28,6 +28,7 @@ fn requests_are_written_as_they_are_read() {
         r#"{"tasks":[{"tenant":"t","config":null,"stages":[{"name":"s","payload":1}]}]}"#,
     ]);
     keeps::<ReasonRequest>(&["{}", r#"{"reason":"r"}"#]);
+    keeps::<TaskCancelRequest>(&["{}", r#"{"reason":"r"}"#, r#"{"reason":"r","expect":{"run":100}}"#]);
     keeps::<StageResolveRequest>(&[
         r#"{"outcome":"done","context":{"a" :1},"reason":"r"}"#,
         r#"{"outcome":"not_done","job":"j","reason":"r"}"#,
@@ -93,6 +94,13 @@ fn what_is_wrong_with_a_change_is_said() {
         (r#"{"reason":"\u0000"}"#, "a text with the character NUL, expected a text of 1 to 1024 characters"),
         (r#"{"why":"r"}"#, "unknown field"),
         (&long, "1 to 1024 characters"),
+    ]);
+    refuses::<TaskCancelRequest>(&[
+        (r#"{"reason":null}"#, "1 to 1024 characters"),
+        (r#"{"expect":null}"#, "an object"),
+        (r#"{"expect":{}}"#, "missing field `run`"),
+        (r#"{"expect":{"run":0}}"#, "from 1 to 100"),
+        (r#"{"expect":{"run":1,"checkpoint_version":0}}"#, "unknown field"),
     ]);
     let large =
         format!(r#"{{"outcome":"done","reason":"r","context":{{"a":"{}"}}}}"#, "x".repeat(CONTEXT_BYTES_MAX));

@@ -74,6 +74,10 @@ fn plans_and_tasks_are_steered_with_or_without_a_reason() {
         };
         assert_eq!((change.task.as_str(), change.reason.as_deref()), ("k", Some("because of it")), "{line}");
     }
+    for (line, run) in [("plan cancel-task k", None), ("plan cancel-task k --expect-run 2", Some(2))] {
+        let Plan::CancelTask { expect_run, .. } = plan(line, &[]) else { panic!("{line}") };
+        assert_eq!(expect_run, run, "{line}");
+    }
 }
 
 #[test]

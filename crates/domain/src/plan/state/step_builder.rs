@@ -399,6 +399,13 @@ impl StepBuilder {
         }
     }
 
+    pub(super) fn cancel_run(&mut self, task: TaskId, run: u32) -> Result<(), Refused> {
+        if self.task(self.place(task)?).run != run {
+            return Err(Refused::NotAsSeen);
+        }
+        self.cancel_task(task)
+    }
+
     /// A job that may be under way is called off first; the task ends with it, and keeps its lock until no attempt of it may
     /// be under way.
     fn cancel_at(&mut self, at: usize) {

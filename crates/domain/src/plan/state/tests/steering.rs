@@ -106,6 +106,23 @@ fn a_task_that_has_changed_as_often_as_it_may_waits_for_its_plan_while_an_older_
 }
 
 #[test]
+fn a_cancellation_of_one_run_leaves_the_next_one_alone() {
+    let mut rig = Rig::started(2);
+    assert_eq!(rig.apply(Command::CancelRun(id(0), 2)), Err(Refused::NotAsSeen));
+    rig.fail(0);
+    for _ in 0..2 {
+        rig.must(Command::CancelRun(id(0), 1));
+        assert_eq!((rig.status(0), rig.task(0).run), (TaskStatus::Cancelled, 1));
+    }
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(rig.apply(Command::CancelRun(id(0), 1)), Err(Refused::NotAsSeen), "its answer was lost");
+    assert_eq!((rig.task(0).intent, rig.task(0).run), (Intent::Run, 2));
+    rig.must(Command::CancelRun(id(0), 2));
+    assert_eq!(rig.task(0).intent, Intent::Cancel);
+    assert_eq!(rig.apply(Command::CancelRun(id(7), 1)), Err(Refused::UnknownTask));
+}
+
+#[test]
 fn the_time_of_a_run_begins_again_when_it_is_resumed() {
     let mut rig = Rig::started(3);
     let length = rig.task(0).spec.timeout_ms;
