@@ -678,8 +678,10 @@ mod tests {
             if let Some((_, name)) = line.split_once("#[schema(as = ") {
                 alias = name.split(')').next();
             }
-            let declared = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "));
-            if let Some(declared) = declared.filter(|_| is_shape) {
+            let forms = ["pub struct ", "pub enum ", "pub growing enum "];
+            let declared = forms.iter().find_map(|form| line.strip_prefix(form));
+            // A name with a `$` is a macro's parameter.
+            if let Some(declared) = declared.filter(|declared| is_shape && !declared.starts_with('$')) {
                 let name = declared.split(|c: char| !c.is_alphanumeric()).next().unwrap();
                 names.push(alias.take().unwrap_or(name));
                 is_shape = false;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use domain::nonce::{Change, Policy};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, TaskId, Token};
 use ledger::{Acquisition, Batch, Handle, KeptKey, KeyScope, Options, Verdict};
 use sqlx::Connection;
 use testkit::servers::Database;
@@ -133,6 +133,24 @@ impl Bench {
             let bar = "CREATE TRIGGER bar_job BEFORE INSERT ON job WHEN NEW.node = '666'
                        BEGIN SELECT RAISE(ABORT, 'barred'); END";
             sqlx::query(bar).execute(&mut hand).await.unwrap();
+        }
+    }
+
+    /// Makes the stages of one task longer, by so many bytes of blanks.
+    pub async fn lengthens_stages(&self, task: TaskId, bytes: u64) {
+        if self.database.is_some() {
+            let mut hand = sqlx::PgConnection::connect(&self.options.url).await.unwrap();
+            let longer =
+                "UPDATE plan_definition SET stages = stages || repeat(' ', $2::int) WHERE task = $1::uuid";
+            let longer = sqlx::query(longer).bind(task.to_string()).bind(bytes as i64);
+            assert_eq!(longer.execute(&mut hand).await.unwrap().rows_affected(), 1);
+        } else {
+            let mut hand = sqlx::SqliteConnection::connect(&self.options.url).await.unwrap();
+            let longer =
+                "UPDATE plan_definition SET stages = stages || replace(hex(zeroblob(?2 / 2)), '0', ' ')
+                          WHERE task = ?1";
+            let longer = sqlx::query(longer).bind(task.to_string()).bind(bytes as i64);
+            assert_eq!(longer.execute(&mut hand).await.unwrap().rows_affected(), 1);
         }
     }
 
