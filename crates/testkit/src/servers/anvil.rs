@@ -13,6 +13,9 @@ use crate::http::plain_http;
 use crate::ports;
 use crate::process::{Launch, Process, tail};
 
+/// How long the receipt of a transaction is waited for that is counted already.
+const RECEIPT_WAIT: Duration = Duration::from_secs(10);
+
 /// A private development chain, killed on drop. Its ten accounts are unlocked and rich.
 #[derive(Debug)]
 pub struct Anvil {
@@ -94,12 +97,20 @@ impl Anvil {
         hex(&self.call("eth_getTransactionCount", json!([account, "latest"])).await?)
     }
 
-    /// Whether the transaction is in a block and succeeded.
+    /// Whether the transaction is in a block and succeeded. The chain counts a transaction a moment before it has its receipt,
+    /// so one that has none is looked at for [`RECEIPT_WAIT`].
     ///
     /// # Errors
     /// The chain does not answer.
     pub async fn succeeded(&self, hash: &str) -> Result<bool> {
-        Ok(self.call("eth_getTransactionReceipt", json!([hash])).await?["status"] == "0x1")
+        let give_up = Instant::now() + RECEIPT_WAIT;
+        loop {
+            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await?;
+            if !receipt.is_null() || Instant::now() > give_up {
+                return Ok(receipt["status"] == "0x1");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     async fn call(&self, method: &str, params: Value) -> Result<Value> {
