@@ -64,6 +64,8 @@ pub struct Socket {
     holder_note: Option<Arc<HolderNote>>,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
+    /// The connection takes no more of them. What came before its end is still read.
+    is_gone: bool,
     traces: AttemptTraces,
     /// What the results that wait for the node's record have of the bytes that are being read.
     early: Share,
@@ -112,6 +114,7 @@ impl Socket {
             mailbox: None,
             holder_note: Some(Arc::default()),
             out: VecDeque::new(),
+            is_gone: false,
             traces: AttemptTraces::default(),
             ping: None,
             calls: FuturesUnordered::new(),
@@ -442,8 +445,11 @@ impl Socket {
     }
 
     /// Sends all frames that wait. `false` if the node does not read them. Those that the connection has not been given, also
-    /// where this is cut off, wait still.
+    /// where this is cut off or the connection is gone, wait still.
     async fn flush(&mut self) -> bool {
+        if self.is_gone {
+            return true;
+        }
         if let Some(ping) = self.ping.take()
             && self.outlet.pong(&ping).await == Err(Unsent::NotRead)
         {
@@ -464,14 +470,16 @@ impl Socket {
             }
             let message =
                 if is_batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
-            let sent = self.outlet.text(message).await;
-            if sent == Err(Unsent::NotRead) {
-                return false;
-            }
-            self.out.drain(..taken);
-            // A socket that is closed is found by the next read.
-            if sent == Err(Unsent::Closed) {
-                return true;
+            match self.outlet.text(message).await {
+                Ok(()) => {
+                    self.out.drain(..taken);
+                }
+                Err(Unsent::Closed) => {
+                    // One of the next reads finds its end.
+                    self.is_gone = true;
+                    return true;
+                }
+                Err(Unsent::NotRead) => return false,
             }
         }
         true

@@ -1,7 +1,9 @@
 //! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, which time does not count against a node, what of the frames for a node was sent when the instance stops, what a
-//! connection leaves that got the node's record too late, and who is not there though the bus shows its presence.
+//! room, which time does not count against a node, what of the frames for a node was sent when the instance stops or the
+//! connection is gone, what a connection leaves that got the node's record too late, and who is not there though the bus shows
+//! its presence.
 
+use std::ops::RangeInclusive;
 use std::slice;
 
 use actix_web::body::to_bytes;
@@ -152,6 +154,19 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
     assert!(pauses.read_since(since, now) < now.duration_since(begin));
 }
 
+/// Has these attempts wait to be sent.
+fn waiting(socket: &mut Socket, numbers: RangeInclusive<u128>) {
+    for n in numbers {
+        let node_job = Spec::new("1").node_job(None);
+        socket.send(ToNode::Dispatch(Dispatch { slot: slot(n), node_job }));
+    }
+}
+
+/// The attempts that wait to be sent.
+fn unsent(socket: &Socket) -> Vec<Slot> {
+    socket.out.iter().filter_map(frames::dispatched).collect()
+}
+
 #[actix_web::test]
 async fn a_node_that_does_not_read_holds_up_no_stop_and_it_is_known_what_it_was_not_sent() {
     const DISPATCHES: u128 = 100;
@@ -162,18 +177,29 @@ async fn a_node_that_does_not_read_holds_up_no_stop_and_it_is_known_what_it_was_
     let (request, Opened { response, outlet, mut messages, pauses, arriving, place: _place }) =
         opened_with(&state, silent).await;
     let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
-    for n in 1..=DISPATCHES {
-        let node_job = Spec::new("1").node_job(None);
-        socket.send(ToNode::Dispatch(Dispatch { slot: slot(n), node_job }));
-    }
+    waiting(&mut socket, 1..=DISPATCHES);
     tokio::join!(socket.serve(&mut messages, &pauses, &arriving), async { state.traffic.drain() });
     assert!(matches!(socket.closing, Some(Closing::ByInstance(CloseCode::GoingAway, _))));
-    let unsent: Vec<_> = socket.out.iter().filter_map(frames::dispatched).collect();
+    let unsent = unsent(&socket);
     drop(socket);
     let sent = to_bytes(response.into_body()).await.unwrap();
     let sent = String::from_utf8_lossy(&sent).matches(r#""type":"dispatch""#).count() as u128;
     assert!((1..DISPATCHES).contains(&sent), "{sent}");
     assert!(unsent.into_iter().eq((sent + 1..=DISPATCHES).map(slot)), "each is sent, or waits");
+}
+
+#[actix_web::test]
+async fn what_a_connection_that_is_gone_was_not_given_waits_until_its_end_is_read() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (request, Opened { response, outlet, .. }) = opened(&state).await;
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
+    drop(response);
+    for n in 1..=3 {
+        waiting(&mut socket, n..=n);
+        assert!(socket.flush().await, "that it is gone says nothing of its reader");
+    }
+    assert_eq!(unsent(&socket), [1, 2, 3].map(slot));
 }
 
 #[actix_web::test]
