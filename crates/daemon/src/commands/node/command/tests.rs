@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::mpsc;
 
 use client::node::Stopper;
+use futures_util::FutureExt;
 use procfs::process::{Process, all_processes};
 use rustix::process::{Pid, kill_process};
-use tokio::task::yield_now;
+use tokio::task::{spawn_blocking, yield_now};
 
 use super::*;
 
@@ -239,23 +241,22 @@ async fn what_begins_outside_of_the_group_after_the_first_signal_gets_the_second
 }
 
 /// The node's connection is on the same thread.
-#[tokio::test]
-async fn a_look_through_all_processes_keeps_no_other_task_waiting() {
-    let (job, _stopper) = job("null");
-    let mut group = command(&["sleep", "3600"]).started(&job).await.unwrap();
-    let mut turns = 0;
-    {
-        let mut signalled = pin!(group.signal(Signal::TERM));
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut signalled => break,
-                () = yield_now() => turns += 1,
-            }
-        }
-    }
-    assert!(turns > 0);
-    assert_eq!(group.ended().await.unwrap().signal(), Some(15));
+#[test]
+fn a_look_through_all_processes_keeps_no_other_task_waiting() {
+    // Of the threads for what blocks there is one, and it is busy.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (let_go, waits) = mpsc::channel::<()>();
+        spawn_blocking(move || waits.recv());
+        let (job, _stopper) = job("null");
+        let mut group = command(&["sleep", "3600"]).started(&job).await.unwrap();
+        let mut signalled = Box::pin(group.signal(Signal::TERM));
+        assert!(signalled.as_mut().now_or_never().is_none(), "it waits for that thread");
+        drop(let_go);
+        signalled.await;
+        assert_eq!(group.ended().await.unwrap().signal(), Some(15));
+    });
 }
 
 #[tokio::test]
