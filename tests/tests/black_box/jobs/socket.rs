@@ -519,6 +519,9 @@ async fn a_node_whose_result_takes_longer_to_arrive_than_it_may_be_silent_stays(
     let mut hand = Hand::greeted(&rig, 0, "slow", json!([])).await;
     let of = hand.given().await;
     hand.say(frame("ack", &of, json!({}))).await;
+    // What came before took however long: the result begins in time all the same.
+    hand.say(heartbeat(json!([of]))).await;
+    hand.hear("heartbeat_ok").await;
     let text = written(&done(&of, "x".repeat(12_000)));
     let length = u16::try_from(text.len()).unwrap().to_be_bytes();
     // A text, with a mask of zeros.
