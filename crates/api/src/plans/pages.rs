@@ -2,6 +2,7 @@
 //! memory at once, and what a page has already counts among the bytes of answers.
 
 use std::fmt::Display;
+use std::time::Instant;
 
 use actix_web::HttpRequest;
 use serde::Serialize;
@@ -12,19 +13,26 @@ use crate::refusal::Refusal;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 
-/// The room for the page that a request asks for. It has none yet.
-pub fn room(state: &State, request: &HttpRequest) -> Share {
-    state.shares.none(Kind::Sending, Principal::of(request).used())
+/// The room for a page, and the time.
+pub struct Room {
+    share: Share,
+    until: Instant,
+}
+
+/// The room for the page that a request asks for, which takes none yet, and half of the time that the request has.
+pub fn room(state: &State, request: &HttpRequest) -> Room {
+    let share = state.shares.none(Kind::Sending, Principal::of(request).used());
+    Room { share, until: Instant::now() + state.settings.request_timeout / 2 }
 }
 
 /// Reads a page of up to `limit` items. `read` answers records behind a key, at most so many, and none only at the end; `show`
-/// gives the key of a record and its item. A page ends early with [`SHOWN_PAGE_BYTES_MAX`] bytes of items as JSON. The items
-/// take their bytes of `room` as they come.
+/// gives the key of a record and its item. A page ends early with [`SHOWN_PAGE_BYTES_MAX`] bytes of items as JSON, and with any
+/// item when its time is over. The items take their bytes of `room` as they come.
 ///
 /// # Errors
 /// Those of `read` and `show`, and `overloaded` where there is no room.
 pub async fn page<R, K: Copy + Display, T: Serialize>(
-    mut room: Share,
+    mut room: Room,
     list: &str,
     begin: Option<K>,
     limit: u32,
@@ -32,6 +40,7 @@ pub async fn page<R, K: Copy + Display, T: Serialize>(
     show: impl Fn(&R) -> Result<(K, T), Refusal>,
 ) -> Result<wire::List<wire::Json>, Refusal> {
     let (mut items, mut last, mut bytes) = (Vec::new(), begin, 0);
+    let cursor = |last: Option<K>| last.map(|key| format!("{list}.{key}"));
     loop {
         // One more than fits tells whether there is another page.
         let left = limit - items.len() as u32;
@@ -41,8 +50,7 @@ pub async fn page<R, K: Copy + Display, T: Serialize>(
         }
         for record in records {
             if items.len() == limit as usize || bytes >= SHOWN_PAGE_BYTES_MAX {
-                let next_cursor = last.map(|key| format!("{list}.{key}"));
-                return Ok(wire::List { items, next_cursor });
+                return Ok(wire::List { items, next_cursor: cursor(last) });
             }
             let (key, item) = show(&record)?;
             let item = written(&item)?;
@@ -50,8 +58,11 @@ pub async fn page<R, K: Copy + Display, T: Serialize>(
             last = Some(key);
             items.push(item);
         }
+        if Instant::now() >= room.until {
+            return Ok(wire::List { items, next_cursor: cursor(last) });
+        }
         if bytes > UNCOUNTED_BYTES_MAX {
-            room.set(bytes)?;
+            room.share.set(bytes)?;
         }
     }
 }
@@ -65,6 +76,8 @@ fn written(item: &impl Serialize) -> Result<wire::Json, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use wire::Code;
 
     use super::*;
@@ -73,6 +86,11 @@ mod tests {
 
     fn shares(bytes: usize) -> Shares {
         Shares::new(|_| Limit { in_all: bytes, of_token: bytes })
+    }
+
+    /// Room of these shares, and time enough.
+    fn room(shares: &Shares) -> Room {
+        Room { share: shares.none(Kind::Sending, None), until: Instant::now() + Duration::from_secs(3_600) }
     }
 
     /// An item of this record, so long.
@@ -85,7 +103,7 @@ mod tests {
         let read = async |after: Option<u32>, limit: u32| {
             Ok((1..=count).filter(|n| *n > after.unwrap_or(0)).take(limit.min(40) as usize).collect())
         };
-        let room = shares(usize::MAX).none(Kind::Sending, None);
+        let room = room(&shares(usize::MAX));
         let wire::List { items, next_cursor } =
             page(room, "x", begin, limit, read, |n| item(*n, chars)).await.unwrap();
         let numbers = items.iter().map(|item| item.read::<(u32, String)>().unwrap().0);
@@ -113,6 +131,17 @@ mod tests {
     }
 
     #[actix_web::test]
+    async fn a_page_ends_behind_what_was_read_when_its_time_is_over() {
+        for (begin, next_cursor) in [(None, Some("x.1")), (Some(1), Some("x.2")), (Some(2), None)] {
+            let read = async |after: Option<u32>, _: u32| Ok((after.unwrap_or(0) + 1..=2).take(1).collect());
+            let room = Room { until: Instant::now(), ..room(&shares(usize::MAX)) };
+            let page = page(room, "x", begin, 10, read, |n| item(*n, 1)).await.unwrap();
+            assert_eq!(page.next_cursor.as_deref(), next_cursor);
+            assert_eq!(page.items.len(), usize::from(next_cursor.is_some()));
+        }
+    }
+
+    #[actix_web::test]
     async fn a_page_takes_room_as_it_grows_and_is_refused_where_there_is_none() {
         let shares = shares(100_000);
         let read = async |after: Option<u32>, _: u32| {
@@ -120,8 +149,7 @@ mod tests {
             assert_eq!(shares.in_use(Kind::Sending) / 30_000, read_before as usize, "what is there counts");
             Ok(vec![read_before + 1])
         };
-        let room = shares.none(Kind::Sending, None);
-        let refused = page(room, "x", None, 10, read, |n| item(*n, 30_000)).await.unwrap_err();
+        let refused = page(room(&shares), "x", None, 10, read, |n| item(*n, 30_000)).await.unwrap_err();
         assert_eq!(refused.code(), Code::Overloaded);
         assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
     }
