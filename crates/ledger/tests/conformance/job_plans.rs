@@ -1,6 +1,6 @@
 //! What lanes load and lists read must not cost more the more jobs there are, of other lanes or finished ones; nor what counts
-//! tasks the more plans are over. Both databases are asked how they would run the statements; PostgreSQL with tables large
-//! enough for the answer to mean something.
+//! tasks the more plans are over, nor what shows a few tasks of a plan the more others it has. Both databases are asked how they
+//! would run the statements; PostgreSQL with tables large enough for the answer to mean something.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
@@ -257,6 +257,16 @@ async fn sqlite_counts_tasks_and_unknown_stages_plan_by_plan() {
     for table in ["SEARCH p ", "SEARCH t ", "SEARCH s "] {
         assert!(plan.iter().any(|step| step.3.starts_with(table)), "{table}: {plan:?}");
     }
+}
+
+#[tokio::test]
+async fn sqlite_reads_no_documents_of_tasks_that_are_behind_the_first_ones_to_look_at() {
+    let b = Bench::sqlite().await;
+    let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
+    let plan = explained_by_sqlite(&mut asks, sql!("sqlite/plan_attention"), "'[]', 10, '[]'").await;
+    // The tasks of each plan are numbered without what is large of them, which is read by their ids.
+    let by_id = |step: &str| step.starts_with("SEARCH t ") && step.ends_with("(id=?)");
+    assert!(plan.lines().any(by_id), "{plan}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
