@@ -6,8 +6,8 @@
 //!
 //! Requests refuse unknown fields, repeated fields, `null` where it has no meaning, arrays in place of
 //! objects, and numbers that are not whole; each with a text that says what would be right. Answers
-//! may grow fields and words, so readers of answers ignore the fields that they do not know, and read such a word as
-//! `Unrecognised`.
+//! may grow fields and states, so readers of answers ignore the fields that they do not know, and read such a state as
+//! `Unrecognised`. A word that a caller has chosen, such as a session's ordering, is read in answers as in requests.
 
 pub mod audit;
 pub mod bulk;
