@@ -1,6 +1,5 @@
 //! Bulk operations: one action on all jobs that match a filter, which the daemon does in the background.
 
-use reqwest::Method;
 use wire::List;
 use wire::bulk::{Bulk, BulkAccepted, BulkRequest};
 
@@ -30,8 +29,8 @@ impl Bulks<'_> {
     pub async fn begin(&self, asked: &BulkRequest, key: Option<&str>) -> Result<BulkAccepted> {
         let key = key_or_new(key);
         let changes_nothing = asked.dry_run == Some(true);
-        let call = Call { changes_nothing, ..Call::create(&["v1", "bulk"], Some(asked), &key) };
-        Ok(self.0.call(&call).await?.body)
+        let call = Call { changes_nothing, ..Call::post(&["v1", "bulk"], asked).under(Some(&key)) };
+        self.0.call(&call).await
     }
 
     /// One bulk operation, as it is now.
@@ -39,7 +38,7 @@ impl Bulks<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for one that does not exist, or is older than 30 days.
     pub async fn get(&self, id: &str) -> Result<Bulk> {
-        Ok(self.0.call(&Call::get(&["v1", "bulk", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "bulk", id], &[])).await
     }
 
     /// The bulk operations, newest first.
@@ -47,7 +46,7 @@ impl Bulks<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn list(&self, page: &Page) -> Result<List<Bulk>> {
-        Ok(self.0.call(&Call::get(&["v1", "bulk"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "bulk"], &page.query())).await
     }
 
     /// Stops a bulk operation, which ends after the jobs that are being worked on. What was done stays done. One that is over
@@ -56,6 +55,6 @@ impl Bulks<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn stop(&self, id: &str) -> Result<Bulk> {
-        Ok(self.0.call(&Call::<()>::new(Method::POST, &["v1", "bulk", id, "cancel"], None)).await?.body)
+        self.0.call(&Call::act(&["v1", "bulk", id, "cancel"])).await
     }
 }

@@ -3,8 +3,6 @@
 //! Ids are texts of digits, as in the API; each fits a `u64`. A call that is tried again may leave a gap; no
 //! id is ever issued twice.
 
-use reqwest::Method;
-use serde::Serialize;
 use wire::List;
 use wire::ids::{
     Segment, SegmentIds, SegmentRequest, Sequence, SequenceIds, SequenceRequest, SnowflakeParts, Snowflakes,
@@ -34,7 +32,7 @@ impl Ids<'_> {
     /// [`crate::Error`]; `clock_behind` while the clock of the instance asked could lead to a duplicate,
     /// `exhausted` while other instances hold all worker numbers that the instance asked may use.
     pub async fn snowflakes(&self, count: u32) -> Result<Snowflakes> {
-        Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake"], &[counted(count)])).await?.body)
+        self.0.call(&Call::get(&["v1", "ids", "snowflake"], &[counted(count)])).await
     }
 
     /// The parts of a snowflake, by the daemon's epoch.
@@ -42,7 +40,7 @@ impl Ids<'_> {
     /// # Errors
     /// [`crate::Error`]; `invalid` for a number of more than 63 bits.
     pub async fn decode(&self, id: &str) -> Result<SnowflakeParts> {
-        Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "ids", "snowflake", id], &[])).await
     }
 
     /// `count` ids of a tag, 1 to 10,000, optionally with their scrambled forms. The ids of one instance
@@ -53,7 +51,7 @@ impl Ids<'_> {
     pub async fn segment(&self, tag: &str, count: u32, scrambled: bool) -> Result<SegmentIds> {
         let mut query = vec![counted(count)];
         query.extend(scrambled.then(|| ("scrambled", true.to_string())));
-        Ok(self.0.call(&Call::get(&["v1", "ids", "segments", tag], &query)).await?.body)
+        self.0.call(&Call::get(&["v1", "ids", "segments", tag], &query)).await
     }
 
     /// Creates a tag, or changes the fields that the request names.
@@ -61,7 +59,7 @@ impl Ids<'_> {
     /// # Errors
     /// [`crate::Error`]; `conflict` for a start that is not above all ids given out.
     pub async fn set_segment(&self, tag: &str, change: &SegmentRequest) -> Result<Segment> {
-        Ok(self.0.call(&Call::put(&["v1", "ids", "segments", tag], change)).await?.body)
+        self.0.call(&Call::put(&["v1", "ids", "segments", tag], change)).await
     }
 
     /// The tags, in the order of their names, as the answering instance sees them.
@@ -69,7 +67,7 @@ impl Ids<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn segments(&self, page: &Page) -> Result<List<Segment>> {
-        Ok(self.0.call(&Call::get(&["v1", "ids", "segments"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "ids", "segments"], &page.query())).await
     }
 
     /// `count` numbers of a sequence, 1 to 10,000, each higher than all that were granted before.
@@ -77,7 +75,7 @@ impl Ids<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a sequence that does not exist, `exhausted` at its end.
     pub async fn sequence(&self, name: &str, count: u32) -> Result<SequenceIds> {
-        Ok(self.0.call(&Call::get(&["v1", "ids", "sequences", name], &[counted(count)])).await?.body)
+        self.0.call(&Call::get(&["v1", "ids", "sequences", name], &[counted(count)])).await
     }
 
     /// Creates a sequence, or changes the fields that the request names.
@@ -85,7 +83,7 @@ impl Ids<'_> {
     /// # Errors
     /// [`crate::Error`]; `conflict` for a start that is not above all granted numbers.
     pub async fn set_sequence(&self, name: &str, change: &SequenceRequest) -> Result<Sequence> {
-        Ok(self.0.call(&Call::put(&["v1", "ids", "sequences", name], change)).await?.body)
+        self.0.call(&Call::put(&["v1", "ids", "sequences", name], change)).await
     }
 
     /// `count` UUIDs, 1 to 10,000, of version 4 or 7.
@@ -94,14 +92,7 @@ impl Ids<'_> {
     /// [`crate::Error`]; `invalid` for another version.
     pub async fn uuids(&self, version: u8, count: u32) -> Result<Uuids> {
         let query = [("version", version.to_string()), counted(count)];
-        Ok(self.0.call(&Call::get(&["v1", "ids", "uuid"], &query)).await?.body)
-    }
-}
-
-impl<'a, B: Serialize> Call<'a, B> {
-    /// A write that may be repeated as it is.
-    fn put(path: &'a [&'a str], body: &'a B) -> Self {
-        Self::new(Method::PUT, path, Some(body))
+        self.0.call(&Call::get(&["v1", "ids", "uuid"], &query)).await
     }
 }
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use reqwest::Method;
 use tokio::time::Instant;
 use wire::List;
 use wire::jobs::{
@@ -75,7 +74,7 @@ impl Jobs<'_> {
     /// [`crate::Error`].
     pub async fn submit(&self, job: &JobRequest, key: Option<&str>) -> Result<JobAccepted> {
         let key = key_of(key, job.is_named());
-        Ok(self.0.call(&Call::submit(&["v1", "jobs"], job, key.as_deref())).await?.body)
+        self.0.call(&Call::post(&["v1", "jobs"], job).under(key.as_deref())).await
     }
 
     /// Submits 1 to 1,000 jobs. Returns an answer for each, in their order. The one `key` is for the whole
@@ -90,8 +89,8 @@ impl Jobs<'_> {
         let asked = jobs.len();
         let key = key_of(key, jobs.iter().all(JobRequest::is_named));
         let request = JobsRequest { jobs: jobs.into_iter().map(|job| BatchJob(Ok(job))).collect() };
-        let call = Call::submit(&["v1", "jobs", "batch"], &request, key.as_deref());
-        let answer: JobsAnswer = self.0.call(&call).await?.body;
+        let path = ["v1", "jobs", "batch"];
+        let answer: JobsAnswer = self.0.call(&Call::post(&path, &request).under(key.as_deref())).await?;
         if answer.results.len() != asked {
             return Err(self.0.strange(format!("{} answers to {asked} jobs", answer.results.len())));
         }
@@ -103,7 +102,7 @@ impl Jobs<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a job that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Job> {
-        Ok(self.0.call(&Call::get(&["v1", "jobs", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "jobs", id], &[])).await
     }
 
     /// One job, as soon as it is FINISHED, or as it is when the time is over. Failures in between are retried
@@ -119,7 +118,7 @@ impl Jobs<'_> {
             let left = at_most.saturating_sub(began.elapsed()).min(longest);
             let query = [("wait_ms", left.as_millis().to_string())];
             let path = ["v1", "jobs", id];
-            let job: Job = self.0.call(&Call { expected: left, ..Call::get(&path, &query) }).await?.body;
+            let job: Job = self.0.call(&Call { expected: left, ..Call::get(&path, &query) }).await?;
             if job.state == JobState::Finished || began.elapsed() >= at_most {
                 return Ok(job);
             }
@@ -141,7 +140,7 @@ impl Jobs<'_> {
         query.extend(wanted.kind.clone().map(|kind| ("kind", kind)));
         query.extend(wanted.dead.map(|dead| ("dead", dead.to_string())));
         query.extend(wanted.retriable.then(|| ("retriable", true.to_string())));
-        Ok(self.0.call(&Call::get(&["v1", "jobs"], &query)).await?.body)
+        self.0.call(&Call::get(&["v1", "jobs"], &query)).await
     }
 
     /// Cancels a job, and returns it as it is then. Cancelling it again, or after its end, changes nothing.
@@ -149,7 +148,7 @@ impl Jobs<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn cancel(&self, id: &str) -> Result<Job> {
-        Ok(self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await?.body)
+        self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await
     }
 
     /// Dismisses a dead job: it is dead no more, and can still be retried. Dismissing it again changes nothing.
@@ -157,7 +156,7 @@ impl Jobs<'_> {
     /// # Errors
     /// [`crate::Error`]; `conflict` for a job that has not failed or timed out, or that was retried.
     pub async fn dismiss(&self, id: &str) -> Result<Job> {
-        Ok(self.0.call(&Call::act(&["v1", "jobs", id, "dismiss"])).await?.body)
+        self.0.call(&Call::act(&["v1", "jobs", id, "dismiss"])).await
     }
 
     /// Deletes a finished job, with its payload, its result and its attempts.
@@ -167,9 +166,7 @@ impl Jobs<'_> {
     /// for a job that does not exist. [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused:
     /// the job may be deleted.
     pub async fn delete(&self, id: &str) -> Result<()> {
-        let path = ["v1", "jobs", id];
-        let () = self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body;
-        Ok(())
+        self.0.call(&Call::delete(&["v1", "jobs", id])).await
     }
 
     /// Retries a finished job: creates a new job from it, whether or not it was retried before. The `key` is
@@ -179,7 +176,7 @@ impl Jobs<'_> {
     /// [`crate::Error`]; `conflict` for a job that is not finished.
     pub async fn retry(&self, id: &str, key: Option<&str>) -> Result<JobAccepted> {
         let key = key_or_new(key);
-        Ok(self.0.call(&Call::<()>::create(&["v1", "jobs", id, "retry"], None, &key)).await?.body)
+        self.0.call(&Call::act(&["v1", "jobs", id, "retry"]).under(Some(&key))).await
     }
 
     /// Retries many jobs: those named, or at most 1,000 that match a filter and were not retried. The `key`
@@ -189,25 +186,6 @@ impl Jobs<'_> {
     /// [`crate::Error`].
     pub async fn retry_many(&self, which: &RetryRequest, key: Option<&str>) -> Result<RetryAnswer> {
         let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "jobs", "retry"], Some(which), &key)).await?.body)
-    }
-}
-
-impl<'a> Call<'a, ()> {
-    /// A write without a body.
-    fn act(path: &'a [&'a str]) -> Self {
-        Self::new(Method::POST, path, None)
-    }
-}
-
-impl<'a, B> Call<'a, B> {
-    /// A write that creates something, once under its key.
-    pub(crate) fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
-        Self { idempotency_key: Some(key), ..Self::new(Method::POST, path, body) }
-    }
-
-    /// New jobs, under a key of the request or, without one, under their own names.
-    fn submit(path: &'a [&'a str], body: &'a B, key: Option<&'a str>) -> Self {
-        Self { idempotency_key: key, ..Self::new(Method::POST, path, Some(body)) }
+        self.0.call(&Call::post(&["v1", "jobs", "retry"], which).under(Some(&key))).await
     }
 }

@@ -1,6 +1,5 @@
 //! Nodes and pools: how to show, drain and configure them, and how to ask which node a job would get.
 
-use reqwest::Method;
 use wire::List;
 use wire::nodes::{Node, PauseRequest, PoolPause, PoolsRequest, PoolsSetting, SelectAnswer, SelectRequest};
 
@@ -26,7 +25,7 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a node that is not connected.
     pub async fn get(&self, id: &str) -> Result<Node> {
-        Ok(self.0.call(&Call::get(&["v1", "nodes", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "nodes", id], &[])).await
     }
 
     /// The nodes, in the order of their ids.
@@ -34,7 +33,7 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn list(&self, page: &Page) -> Result<List<Node>> {
-        Ok(self.0.call(&Call::get(&["v1", "nodes"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "nodes"], &page.query())).await
     }
 
     /// Drains a node: it finishes its jobs and gets no more; needs the scope `admin`. Draining it again changes nothing.
@@ -55,7 +54,7 @@ impl Nodes<'_> {
     }
 
     async fn act(&self, id: &str, verb: &str) -> Result<Node> {
-        Ok(self.0.call(&Call::<()>::new(Method::POST, &["v1", "nodes", id, verb], None)).await?.body)
+        self.0.call(&Call::act(&["v1", "nodes", id, verb])).await
     }
 
     /// The node that a job with these requirements would get now, and why. No slot is reserved.
@@ -64,8 +63,7 @@ impl Nodes<'_> {
     /// [`crate::Error`].
     pub async fn select(&self, wanted: &SelectRequest) -> Result<SelectAnswer> {
         let path = ["v1", "nodes", "select"];
-        let call = Call { changes_nothing: true, ..Call::new(Method::POST, &path, Some(wanted)) };
-        Ok(self.0.call(&call).await?.body)
+        self.0.call(&Call { changes_nothing: true, ..Call::post(&path, wanted) }).await
     }
 
     /// The configured pools, with the version of their setting.
@@ -73,7 +71,7 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn pools(&self) -> Result<PoolsSetting> {
-        Ok(self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await
     }
 
     /// Replaces all pools; needs the scope `admin`.
@@ -82,7 +80,7 @@ impl Nodes<'_> {
     /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
     /// [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused so.
     pub async fn set_pools(&self, pools: &PoolsRequest) -> Result<PoolsSetting> {
-        Ok(self.0.call(&Call::new(Method::PUT, &["v1", "config", "pools"], Some(pools))).await?.body)
+        self.0.call(&Call::put(&["v1", "config", "pools"], pools)).await
     }
 
     /// Pauses a pool: nothing is dispatched to it; needs the scope `admin`. A new pause replaces the earlier one.
@@ -90,7 +88,7 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a pool that is not configured.
     pub async fn pause_pool(&self, pool: &str, pause: &PauseRequest) -> Result<PoolPause> {
-        Ok(self.0.call(&Call::new(Method::POST, &["v1", "pools", pool, "pause"], Some(pause))).await?.body)
+        self.0.call(&Call::post(&["v1", "pools", pool, "pause"], pause)).await
     }
 
     /// Ends the pause of a pool; needs the scope `admin`. A pool that is not paused stays as it is. A pause that has begun
@@ -99,6 +97,6 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a pool that is neither configured nor paused.
     pub async fn resume_pool(&self, pool: &str) -> Result<PoolsSetting> {
-        Ok(self.0.call(&Call::<()>::new(Method::POST, &["v1", "pools", pool, "resume"], None)).await?.body)
+        self.0.call(&Call::act(&["v1", "pools", pool, "resume"])).await
     }
 }

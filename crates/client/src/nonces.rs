@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
 use wire::nonces::{
     ConfirmRequest, ConsumeRequest, Grant, GrantAnswer, GrantRequest, NonceAnswer, PolicyAnswer,
     PolicyRequest, ReleaseRequest, ResolveRequest, Settlement, SettlementResult, SettlementsAnswer,
@@ -44,9 +43,7 @@ impl Client {
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
         let key = key_or_new(key);
         let path = ["v1", "signers", signer, "nonces"];
-        let mut call = Call::about(signer, Method::POST, &path, request);
-        call.idempotency_key = Some(&key);
-        let answer = self.call(&call).await?;
+        let answer = self.answer(&Call::post(&path, request).about(signer).under(Some(&key))).await?;
         Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
     }
 
@@ -61,13 +58,11 @@ impl Client {
         let asked = settlements.len();
         let request = SettlementsRequest { settlements };
         let path = ["v1", "signers", signer, "settlements"];
-        let answer =
-            self.call::<_, SettlementsAnswer>(&Call::about(signer, Method::POST, &path, &request)).await?;
-        let results = answer.body.results;
-        if results.len() != asked {
-            return Err(self.strange(format!("{} answers to {asked} settlements", results.len())));
+        let answer: SettlementsAnswer = self.call(&Call::post(&path, &request).about(signer)).await?;
+        if answer.results.len() != asked {
+            return Err(self.strange(format!("{} answers to {asked} settlements", answer.results.len())));
         }
-        Ok(results)
+        Ok(answer.results)
     }
 
     /// Reports that a held nonce was used: its transaction is mined and final. Nothing takes this back.
@@ -95,8 +90,8 @@ impl Client {
     pub async fn resolve(&self, signer: &str, nonce: u64, request: &ResolveRequest) -> Result<NonceAnswer> {
         let nonce = nonce.to_string();
         let path = ["v1", "signers", signer, "nonces", &nonce, "resolve"];
-        let call = Call::about(signer, Method::POST, &path, request);
-        Ok(self.call(&Call { once: request.hold.is_none(), ..call }).await?.body)
+        let call = Call::post(&path, request).about(signer);
+        self.call(&Call { once: request.hold.is_none(), ..call }).await
     }
 
     /// Changes a signer's policy, and returns the policy then in force.
@@ -105,7 +100,7 @@ impl Client {
     /// [`crate::Error`].
     pub async fn set_policy(&self, signer: &str, request: &PolicyRequest) -> Result<PolicyAnswer> {
         let path = ["v1", "signers", signer, "policy"];
-        Ok(self.call(&Call::about(signer, Method::PUT, &path, request)).await?.body)
+        self.call(&Call::put(&path, request).about(signer)).await
     }
 
     /// Confirms the next nonce of a signer that is recovering, also of one that the recovered ledger does not know; needs the
@@ -116,7 +111,7 @@ impl Client {
     pub async fn confirm(&self, signer: &str, next_nonce: u64) -> Result<Signer> {
         let path = ["v1", "signers", signer, "confirm"];
         let request = ConfirmRequest { next_nonce };
-        Ok(self.call(&Call::about(signer, Method::POST, &path, &request)).await?.body)
+        self.call(&Call::post(&path, &request).about(signer)).await
     }
 
     async fn act<B: serde::Serialize>(
@@ -128,6 +123,6 @@ impl Client {
     ) -> Result<NonceAnswer> {
         let nonce = nonce.to_string();
         let path = ["v1", "signers", signer, "nonces", &nonce, verb];
-        Ok(self.call(&Call::about(signer, Method::POST, &path, request)).await?.body)
+        self.call(&Call::post(&path, request).about(signer)).await
     }
 }

@@ -1,7 +1,6 @@
 //! Reads: signers, nonces, leases, the cluster, its statistics, its health, and who the caller is. And the mode of the
 //! cluster, which can be changed.
 
-use reqwest::Method;
 use wire::List;
 use wire::audit::AuditRecord;
 use wire::cluster::{Cluster, ModeRequest, ModeSetting, Owner};
@@ -77,7 +76,7 @@ impl Client {
         let mut query = page.query();
         let named = [("principal", principal), ("action", action), ("subject", subject), ("since", since)];
         query.extend(named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-        Ok(self.call(&Call::get(&["v1", "audit"], &query)).await?.body)
+        self.call(&Call::get(&["v1", "audit"], &query)).await
     }
 
     /// One signer: counts, owner, policy.
@@ -85,7 +84,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`]; `not_found` before its first grant or policy.
     pub async fn signer(&self, signer: &str) -> Result<Signer> {
-        Ok(self.call(&Call::get(&["v1", "signers", signer], &[])).await?.body)
+        self.call(&Call::get(&["v1", "signers", signer], &[])).await
     }
 
     /// The signers, in the order of their names.
@@ -93,7 +92,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn signers(&self, page: &Page) -> Result<List<Signer>> {
-        Ok(self.call(&Call::get(&["v1", "signers"], &page.query())).await?.body)
+        self.call(&Call::get(&["v1", "signers"], &page.query())).await
     }
 
     /// The nonces of a signer, lowest first.
@@ -103,7 +102,7 @@ impl Client {
     pub async fn nonces(&self, signer: &str, wanted: &NonceQuery) -> Result<List<NonceRecord>> {
         let mut query = wanted.page.query();
         query.extend(wanted.status.map(|status| ("status", status.to_string())));
-        Ok(self.call(&Call::get(&["v1", "signers", signer, "nonces"], &query)).await?.body)
+        self.call(&Call::get(&["v1", "signers", signer, "nonces"], &query)).await
     }
 
     /// One nonce of a signer; `None` when it was never granted. The API has no call for one nonce, so this asks for
@@ -127,7 +126,7 @@ impl Client {
         let mut query = wanted.page.query();
         query.extend(wanted.kind.clone().map(|kind| ("kind", kind)));
         query.extend(wanted.owner.clone().map(|owner| ("owner", owner)));
-        Ok(self.call(&Call::get(&["v1", "leases"], &query)).await?.body)
+        self.call(&Call::get(&["v1", "leases"], &query)).await
     }
 
     /// One lease, by its resource `kind:id`.
@@ -135,7 +134,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`]; `not_found` when it was never acquired.
     pub async fn lease(&self, resource: &str) -> Result<Lease> {
-        Ok(self.call(&Call::get(&["v1", "leases", resource], &[])).await?.body)
+        self.call(&Call::get(&["v1", "leases", resource], &[])).await
     }
 
     /// The live instances.
@@ -143,7 +142,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn cluster(&self) -> Result<Cluster> {
-        Ok(self.call(&Call::get(&["v1", "cluster"], &[])).await?.body)
+        self.call(&Call::get(&["v1", "cluster"], &[])).await
     }
 
     /// The owner of a resource `kind:id`, such as `signer:eip155:1:0xab`.
@@ -151,7 +150,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a resource that no instance owns, such as a tenant.
     pub async fn owner_of(&self, resource: &str) -> Result<Owner> {
-        Ok(self.call(&Call::get(&["v1", "cluster", "owner", resource], &[])).await?.body)
+        self.call(&Call::get(&["v1", "cluster", "owner", resource], &[])).await
     }
 
     /// The mode of the cluster, with the version of its setting.
@@ -159,7 +158,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn mode(&self) -> Result<ModeSetting> {
-        Ok(self.call(&Call::get(&["v1", "config", "mode"], &[])).await?.body)
+        self.call(&Call::get(&["v1", "config", "mode"], &[])).await
     }
 
     /// Changes the mode of the cluster; needs the scope `admin`.
@@ -168,7 +167,7 @@ impl Client {
     /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
     /// [`crate::Error::Lost`] where the library's own repetition after a lost answer is refused so.
     pub async fn set_mode(&self, mode: &ModeRequest) -> Result<ModeSetting> {
-        Ok(self.call(&Call::new(Method::PUT, &["v1", "config", "mode"], Some(mode))).await?.body)
+        self.call(&Call::put(&["v1", "config", "mode"], mode)).await
     }
 
     /// Who the caller is, and what its token may do. With `node` also whether the token may connect a node under this id.
@@ -177,7 +176,7 @@ impl Client {
     /// [`crate::Error`].
     pub async fn whoami(&self, node: Option<&str>) -> Result<Whoami> {
         let query: Vec<_> = node.map(|node| ("node", node.to_owned())).into_iter().collect();
-        Ok(self.call(&Call::get(&["v1", "whoami"], &query)).await?.body)
+        self.call(&Call::get(&["v1", "whoami"], &query)).await
     }
 
     /// Jobs, plans and tasks of the cluster by state, and the rates of the instance that answers.
@@ -185,7 +184,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn stats(&self) -> Result<Stats> {
-        Ok(self.call(&Call::get(&["v1", "stats"], &[])).await?.body)
+        self.call(&Call::get(&["v1", "stats"], &[])).await
     }
 
     /// Whether the process runs.
@@ -193,7 +192,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn health(&self) -> Result<Health> {
-        Ok(self.call(&Call::probe(&["healthz"])).await?.body)
+        self.call(&Call::probe(&["healthz"])).await
     }
 
     /// Whether the instance can serve, with its checks.
@@ -201,6 +200,6 @@ impl Client {
     /// # Errors
     /// [`crate::Error`]; a refusal that carries `checks` when it cannot serve.
     pub async fn ready(&self) -> Result<Ready> {
-        Ok(self.call(&Call::probe(&["readyz"])).await?.body)
+        self.call(&Call::probe(&["readyz"])).await
     }
 }

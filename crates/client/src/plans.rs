@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -76,15 +75,14 @@ impl Client {
 
     /// A change that may be repeated as it is.
     async fn change<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T> {
-        Ok(self.call(&Call::new(Method::POST, path, Some(body))).await?.body)
+        self.call(&Call::post(path, body)).await
     }
 
     /// The retry of a task, once under its key.
     async fn retry_task(&self, path: &[&str], retry: &TaskRetryRequest, key: Option<&str>) -> Result<Task> {
         let key = key_or_new(key);
         let changes_nothing = retry.dry_run == Some(true);
-        let call = Call { changes_nothing, ..Call::create(path, Some(retry), &key) };
-        Ok(self.call(&call).await?.body)
+        self.call(&Call { changes_nothing, ..Call::post(path, retry).under(Some(&key)) }).await
     }
 }
 
@@ -97,7 +95,7 @@ impl Plans<'_> {
     /// [`crate::Error`]; `tenant_locked` for a plan that starts while another task has the lock of one of its tenants.
     pub async fn create(&self, plan: &PlanRequest, key: Option<&str>) -> Result<Plan> {
         let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "plans"], Some(plan), &key)).await?.body)
+        self.0.call(&Call::post(&["v1", "plans"], plan).under(Some(&key))).await
     }
 
     /// One plan, as it is now, without its tasks.
@@ -105,7 +103,7 @@ impl Plans<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a plan that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Plan> {
-        Ok(self.0.call(&Call::get(&["v1", "plans", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "plans", id], &[])).await
     }
 
     /// One plan, as soon as it is SUCCEEDED or CANCELLED, which it stays unless a task is retried, or ATTENTION, which waits for
@@ -135,7 +133,7 @@ impl Plans<'_> {
     pub async fn list(&self, wanted: &PlanQuery) -> Result<List<Plan>> {
         let mut query = wanted.page.query();
         query.extend(wanted.status.map(|status| ("status", status.to_string())));
-        Ok(self.0.call(&Call::get(&["v1", "plans"], &query)).await?.body)
+        self.0.call(&Call::get(&["v1", "plans"], &query)).await
     }
 
     /// The tasks of a plan, in its order.
@@ -145,7 +143,7 @@ impl Plans<'_> {
     pub async fn tasks(&self, id: &str, wanted: &TaskQuery) -> Result<List<Task>> {
         let mut query = wanted.page.query();
         query.extend(wanted.status.map(|status| ("status", status.to_string())));
-        Ok(self.0.call(&Call::get(&["v1", "plans", id, "tasks"], &query)).await?.body)
+        self.0.call(&Call::get(&["v1", "plans", id, "tasks"], &query)).await
     }
 
     /// What happened to a plan and its tasks, oldest first.
@@ -153,7 +151,7 @@ impl Plans<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn events(&self, id: &str, page: &Page) -> Result<List<PlanEvent>> {
-        Ok(self.0.call(&Call::get(&["v1", "plans", id, "events"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "plans", id, "events"], &page.query())).await
     }
 
     /// Follows what happens to a plan and its tasks, from its beginning. Nothing is sent before the first
@@ -214,7 +212,7 @@ impl Tasks<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a task that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Task> {
-        Ok(self.0.call(&Call::get(&["v1", "tasks", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "tasks", id], &[])).await
     }
 
     /// The checkpoints of a task in all its runs, newest first.
@@ -222,7 +220,7 @@ impl Tasks<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn checkpoints(&self, id: &str, page: &Page) -> Result<List<Checkpoint>> {
-        Ok(self.0.call(&Call::get(&["v1", "tasks", id, "checkpoints"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "tasks", id, "checkpoints"], &page.query())).await
     }
 
     /// What happened to a task, oldest first.
@@ -230,7 +228,7 @@ impl Tasks<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn events(&self, id: &str, page: &Page) -> Result<List<PlanEvent>> {
-        Ok(self.0.call(&Call::get(&["v1", "tasks", id, "events"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "tasks", id, "events"], &page.query())).await
     }
 
     /// Follows what happens to a task, as [`Plans::follow`].
@@ -286,8 +284,7 @@ impl Tasks<'_> {
     /// the tenant's lock, which the stage's task has lost.
     pub async fn resolve(&self, id: &str, stage: &str, resolution: &StageResolveRequest) -> Result<Task> {
         let path = ["v1", "tasks", id, "stages", stage, "resolve"];
-        let call = Call::new(Method::POST, &path, Some(resolution));
-        Ok(self.0.call(&Call { once: resolution.job.is_none(), ..call }).await?.body)
+        self.0.call(&Call { once: resolution.job.is_none(), ..Call::post(&path, resolution) }).await
     }
 
     /// Runs a task again, and returns it with its new run; for a dry run, as it would be. Under one `key` (1 to 128 visible
@@ -319,7 +316,7 @@ impl Tenants<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a tenant that no kept plan names.
     pub async fn get(&self, tenant: &str) -> Result<Tenant> {
-        Ok(self.0.call(&Call::get(&["v1", "tenants", tenant], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "tenants", tenant], &[])).await
     }
 
     /// The tasks of a tenant in all plans, newest first.
@@ -327,7 +324,7 @@ impl Tenants<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` as for [`Tenants::get`].
     pub async fn tasks(&self, tenant: &str, page: &Page) -> Result<List<Task>> {
-        Ok(self.0.call(&Call::get(&["v1", "tenants", tenant, "tasks"], &page.query())).await?.body)
+        self.0.call(&Call::get(&["v1", "tenants", tenant, "tasks"], &page.query())).await
     }
 
     /// Runs the newest task of a tenant again, as [`Tasks::retry`] does.

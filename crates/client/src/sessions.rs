@@ -35,7 +35,6 @@ mod send_window;
 mod session_loop;
 mod socket;
 
-use reqwest::Method;
 use wire::List;
 use wire::sessions::{ListedSession, Session, SessionOpened, SessionRequest};
 
@@ -76,7 +75,7 @@ impl Sessions<'_> {
     /// [`crate::Error`].
     pub async fn open(&self, asked: &SessionRequest, key: Option<&str>) -> Result<SessionOpened> {
         let key = key_or_new(key);
-        Ok(self.0.call(&Call::create(&["v1", "sessions"], Some(asked), &key)).await?.body)
+        self.0.call(&Call::post(&["v1", "sessions"], asked).under(Some(&key))).await
     }
 
     /// One session, as it is now.
@@ -84,7 +83,7 @@ impl Sessions<'_> {
     /// # Errors
     /// [`crate::Error`]; `not_found` for a session that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Session> {
-        Ok(self.0.call(&Call::get(&["v1", "sessions", id], &[])).await?.body)
+        self.0.call(&Call::get(&["v1", "sessions", id], &[])).await
     }
 
     /// The sessions, in the order of their ids, without their jobs.
@@ -94,7 +93,7 @@ impl Sessions<'_> {
     pub async fn list(&self, wanted: &SessionQuery) -> Result<List<ListedSession>> {
         let mut query = wanted.page.query();
         query.extend(wanted.open.map(|open| ("open", open.to_string())));
-        Ok(self.0.call(&Call::get(&["v1", "sessions"], &query)).await?.body)
+        self.0.call(&Call::get(&["v1", "sessions"], &query)).await
     }
 
     /// Closes a session: it takes no more jobs, and finishes those that it has. Closing it again changes
@@ -103,9 +102,7 @@ impl Sessions<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn close(&self, id: &str) -> Result<()> {
-        let path = ["v1", "sessions", id];
-        let () = self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body;
-        Ok(())
+        self.0.call(&Call::delete(&["v1", "sessions", id])).await
     }
 }
 

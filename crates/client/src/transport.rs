@@ -92,11 +92,21 @@ impl<'a> Call<'a, ()> {
     pub(crate) fn probe(path: &'a [&'a str]) -> Self {
         Self { probe: true, ..Self::get(path, &[]) }
     }
+
+    /// A change that needs no body.
+    pub(crate) fn act(path: &'a [&'a str]) -> Self {
+        Self::new(Method::POST, path, None)
+    }
+
+    /// The end of something.
+    pub(crate) fn delete(path: &'a [&'a str]) -> Self {
+        Self::new(Method::DELETE, path, None)
+    }
 }
 
 impl<'a, B> Call<'a, B> {
     /// A request with nothing but this.
-    pub(crate) fn new(method: Method, path: &'a [&'a str], body: Option<&'a B>) -> Self {
+    fn new(method: Method, path: &'a [&'a str], body: Option<&'a B>) -> Self {
         Self {
             method,
             path,
@@ -112,9 +122,24 @@ impl<'a, B> Call<'a, B> {
         }
     }
 
-    /// A write about a signer.
-    pub(crate) fn about(signer: &'a str, method: Method, path: &'a [&'a str], body: &'a B) -> Self {
-        Self { signer: Some(signer), ..Self::new(method, path, Some(body)) }
+    /// A change, or something new.
+    pub(crate) fn post(path: &'a [&'a str], body: &'a B) -> Self {
+        Self::new(Method::POST, path, Some(body))
+    }
+
+    /// A replacement.
+    pub(crate) fn put(path: &'a [&'a str], body: &'a B) -> Self {
+        Self::new(Method::PUT, path, Some(body))
+    }
+
+    /// The same about this signer.
+    pub(crate) fn about(self, signer: &'a str) -> Self {
+        Self { signer: Some(signer), ..self }
+    }
+
+    /// The same under this idempotency key, if there is one.
+    pub(crate) fn under(self, key: Option<&'a str>) -> Self {
+        Self { idempotency_key: key, ..self }
     }
 }
 

@@ -128,7 +128,12 @@ impl<'a> Effort<'a> {
 impl Client {
     /// Sends until there is an answer, a lasting refusal, or no time or attempt left. A change of which an attempt may
     /// have been carried out ends with a failure that says so, whatever became of the later attempts.
-    pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(&self, call: &Call<'_, B>) -> Result<T> {
+        Ok(self.answer(call).await?.body)
+    }
+
+    /// The same, with when the attempt that was answered was sent.
+    pub(crate) async fn answer<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call<'_, B>,
     ) -> Result<Answer<T>> {
