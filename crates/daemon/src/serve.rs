@@ -40,7 +40,7 @@ use crate::process;
 pub use endpoint::hostname;
 use generators::InMemory;
 pub use generators::check_ids_file;
-use incarnation::{Incarnation, Parts};
+use incarnation::Incarnation;
 pub use reload::hangups;
 use serving::{Serving, close_probe};
 pub use signals::Signals;
@@ -347,7 +347,7 @@ impl Daemon {
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, witness, serving: Serving { api, probe, .. }, .. } =
             self;
-        let Parts { mut membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
+        let Incarnation { mut membership, signers, jobs, plans, follower, upkeep, .. } = incarnation;
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         // Whoever has no work gives its lease back at once: the others are waiting for it.

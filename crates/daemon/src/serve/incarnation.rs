@@ -26,16 +26,6 @@ pub struct Incarnation {
     pub jobs: Jobs,
     pub plans: Plans,
     registry: Registry,
-    follower: Follower,
-    upkeep: Upkeep,
-}
-
-/// The parts of an incarnation, for an orderly end.
-pub struct Parts {
-    pub membership: Membership,
-    pub signers: Signers,
-    pub jobs: Jobs,
-    pub plans: Plans,
     pub follower: Follower,
     pub upkeep: Upkeep,
 }
@@ -134,16 +124,10 @@ impl Incarnation {
         }
     }
 
-    /// Takes it apart for an orderly end.
-    pub fn into_parts(self) -> Parts {
-        let Self { membership, signers, jobs, plans, follower, upkeep, .. } = self;
-        Parts { membership, signers, jobs, plans, follower, upkeep }
-    }
-
     /// Others have declared the incarnation dead: its work ends now, in the background, and none of it gets a
     /// success answer.
     pub fn abandon(self) {
-        let Parts { membership, signers, jobs, plans, follower, upkeep } = self.into_parts();
+        let Self { membership, signers, jobs, plans, follower, upkeep, .. } = self;
         tokio::spawn(async move {
             tokio::join!(signers.abandon(), jobs.abandon(), plans.stop());
             follower.stop().await;
