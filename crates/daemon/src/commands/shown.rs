@@ -137,22 +137,17 @@ pub fn failure(json: bool, error: Error) -> Failure {
 
 /// The same of a call of a command that is about something.
 pub fn failure_about(about: About<'_>, json: bool, error: Error) -> Failure {
-    let message = match (json, &error) {
-        (true, Error::Refused(problem)) => self::json(&Document { id: about.id, failure: problem.as_ref() }),
-        (false, Error::Refused(problem)) => self::problem(problem, about),
-        (true, other) => self::json(&Document { id: about.id, failure: &Other { error: other.to_string() } }),
-        (false, _) => return named(about, Failure::from(error)),
-    };
-    let exit = Failure::from(error).exit;
     if json {
-        note(&(message + "\n"));
-        return Failure { exit, message: String::new() };
+        match &error {
+            Error::Refused(problem) => document(about.id, problem.as_ref()),
+            other => document(about.id, &Other { error: other.to_string() }),
+        }
+        return Failure { message: String::new(), ..Failure::from(error) };
     }
-    named(about, Failure { exit, message })
-}
-
-/// The failure, beginning with the id of what it is about.
-fn named(about: About<'_>, mut failure: Failure) -> Failure {
+    let mut failure = match &error {
+        Error::Refused(refused) => Failure { message: problem(refused, about), ..Failure::from(error) },
+        _ => Failure::from(error),
+    };
     if let Some(id) = about.id {
         failure.message.insert_str(0, &format!("{id}: "));
     }
@@ -164,8 +159,13 @@ pub fn failed(json: bool, id: &str, exit: Exit, message: String) -> Failure {
     if !json {
         return Failure { exit, message };
     }
-    note(&(self::json(&Document { id: Some(id), failure: &Other { error: message } }) + "\n"));
+    document(Some(id), &Other { error: message });
     Failure { exit, message: String::new() }
+}
+
+/// Prints a failure for programs to stderr, with the id of what it is about.
+fn document<T: Serialize>(id: Option<&str>, failure: &T) {
+    note(&(json(&Document { id, failure }) + "\n"));
 }
 
 /// Says which of several things were not tried, since the daemon of one of them did not answer: with `--json` to stderr, else
@@ -173,7 +173,7 @@ pub fn failed(json: bool, id: &str, exit: Exit, message: String) -> Failure {
 pub fn not_tried(json: bool, ids: &[String], failure: &mut Failure) {
     if json {
         let other = Other { error: "not tried".to_owned() };
-        ids.iter().for_each(|id| note(&(self::json(&Document { id: Some(id), failure: &other }) + "\n")));
+        ids.iter().for_each(|id| document(Some(id), &other));
     } else if !ids.is_empty() {
         let _ = write!(failure.message, "\n  not tried: {}", ids.join(", "));
     }
