@@ -177,11 +177,6 @@ impl Default for Server {
 }
 
 impl Server {
-    /// The address to listen on.
-    pub fn listen_address(&self) -> Option<SocketAddr> {
-        address(&self.listen)
-    }
-
     /// The files of the listener's TLS, if it has any.
     pub fn tls(&self) -> Option<api::TlsFiles> {
         let pair = pair(&self.tls_certificate, &self.tls_key)?;

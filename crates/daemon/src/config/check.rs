@@ -17,27 +17,23 @@ use super::{Bus, Config, Ids, Loaded, Traces, address, encryption, is_loopback, 
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     let config = &loaded.config;
     let mut problems = Vec::new();
-    let mut text = |key: &str, value: &str, fits: bool| {
-        if !fits {
+    // `also` is what a text must be beyond `fits_alone`.
+    let mut text = |key: &str, value: &str, also: bool| {
+        if !(also && fits_alone(key, value)) {
             let shown = redact::value(key, &value.into());
             let origin = loaded.origin(key).unwrap_or("the default");
             problems.push(Problem::new(key, Some(shown), Some(origin), allowed(key)));
         }
     };
     let server = &config.server;
-    let on_misroute = &config.worker_queue.on_misroute;
-    text("worker_queue.on_misroute", on_misroute, l::ON_MISROUTES.contains(&on_misroute.as_str()));
-    text("mode", &config.mode, l::MODES.contains(&config.mode.as_str()));
-    text("server.listen", &server.listen, server.listen_address().is_some());
+    text("worker_queue.on_misroute", &config.worker_queue.on_misroute, true);
+    text("mode", &config.mode, true);
+    text("server.listen", &server.listen, true);
     let probe_listen = &server.probe_listen;
     let is_second =
         address(probe_listen).is_some_and(|at| at.port() == 0 || address(&server.listen) != Some(at));
     text("server.probe_listen", probe_listen, probe_listen.is_empty() || is_second);
-    text(
-        "server.advertise",
-        &server.advertise,
-        server.advertise.is_empty() || is_base_url(&server.advertise),
-    );
+    text("server.advertise", &server.advertise, true);
     text(
         "server.node_name",
         &server.node_name,
@@ -46,13 +42,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("ledger.url", &config.ledger.url, is_ledger_url(&config.ledger.url));
     let witness = &config.ledger.witness_file;
     text("ledger.witness_file", witness, !witness.contains('\0'));
-    let migrate = &config.ledger.migrate;
-    text("ledger.migrate", migrate, l::MIGRATES.contains(&migrate.as_str()));
-    text(
-        "bus.redis_url",
-        &config.bus.redis_url,
-        bus_fits(|bus| bus.redis_url = config.bus.redis_url.clone()),
-    );
+    text("ledger.migrate", &config.ledger.migrate, true);
+    text("bus.redis_url", &config.bus.redis_url, true);
     text(
         "bus.key_prefix",
         &config.bus.key_prefix,
@@ -68,10 +59,9 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     let secret = &config.cluster.secret.0;
     text("cluster.secret", secret, secret.is_empty() || ClusterSecret::parse(secret).is_ok());
     files(config, &mut text);
-    text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
+    text("log.format", &config.log.format, true);
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
-    let traces = &config.traces;
-    text("traces.otlp_url", &traces.otlp_url, traces.otlp_url.is_empty() || traces.collector().is_some());
+    text("traces.otlp_url", &config.traces.otlp_url, true);
     refused_by_driver(loaded, &mut problems);
     tokens(loaded, &mut problems);
     if listening {
@@ -83,9 +73,9 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     problems
 }
 
-/// Whether a text that a higher layer overrides is one that its key may have: of closed words, of addresses, and of URLs by
-/// their scheme. What else a text must be is checked of those that count.
-pub(super) fn fits_beneath(key: &str, text: &str) -> bool {
+/// Whether a text is one that its key may have, also where a higher layer overrides it: of closed words, of addresses, and of
+/// URLs by their scheme. What else a text must be is checked of those that count.
+pub(super) fn fits_alone(key: &str, text: &str) -> bool {
     match key {
         "mode" => l::MODES.contains(&text),
         "worker_queue.on_misroute" => l::ON_MISROUTES.contains(&text),

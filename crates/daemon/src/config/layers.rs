@@ -13,7 +13,7 @@ use figment::{Figment, Provider};
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::check::{check, fits_beneath};
+use super::check::{check, fits_alone};
 use super::problem::{Problem, Refused, allowed};
 use super::{AuthToken, Config, Loaded, redact};
 
@@ -243,7 +243,7 @@ impl Stack {
         // What counts in the end is checked with all else.
         if let Some(Value::String(text)) = beneath
             && !is_same
-            && !fits_beneath(key, &text)
+            && !fits_alone(key, &text)
         {
             let shown = redact::value(key, &Value::String(text));
             problems.push(Problem::new(key, Some(shown), beneath_origin.as_deref(), allowed(key)));
