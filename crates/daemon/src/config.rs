@@ -193,6 +193,11 @@ pub fn address(text: &str) -> Option<SocketAddr> {
     }
 }
 
+/// Whether an address to listen on is reached from other machines. Another check refuses an unreadable one.
+fn is_reached_from_elsewhere(listen: &str) -> bool {
+    address(listen).is_some_and(|at| !at.ip().to_canonical().is_loopback())
+}
+
 /// The SQL database.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -233,6 +238,11 @@ impl Ledger {
             connect_timeout_ms: self.connect_timeout_ms,
             call_timeout_ms: self.call_timeout_ms,
         }
+    }
+
+    /// Whether it is SQLite, which has one instance.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(ledger::Kind::of(&self.url), Ok(ledger::Kind::Sqlite))
     }
 
     /// What a start does if the tables are older than the binary.

@@ -11,7 +11,10 @@ use tracing_subscriber::filter::LevelFilter;
 use url::Url;
 
 use super::problem::{Problem, allowed};
-use super::{Bus, Config, Ids, Loaded, Traces, address, encryption, is_loopback, limits as l, redact};
+use super::{
+    Bus, Config, Ids, Loaded, Traces, address, encryption, is_loopback, is_reached_from_elsewhere,
+    limits as l, redact,
+};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -255,8 +258,9 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
 /// Plain tokens that may be guessed, where callers from elsewhere reach the port: a warning for each, for the log.
 pub fn weak_tokens(config: &Config) -> Vec<String> {
     let server = &config.server;
-    let is_reached =
-        is_open(&server.listen) || is_open(&server.probe_listen) || !advertises_loopback(&server.advertise);
+    let is_reached = is_reached_from_elsewhere(&server.listen)
+        || is_reached_from_elsewhere(&server.probe_listen)
+        || !advertises_loopback(&server.advertise);
     let is_weak = |token: &str| (1..l::TOKEN_CHARS_MIN).contains(&token.chars().count());
     let weak = config.auth.tokens.iter().filter(|entry| is_reached && is_weak(&entry.token));
     weak.map(|entry| {
@@ -299,16 +303,11 @@ pub fn other_tokens(loaded: &Loaded) -> Option<String> {
     Some(format!("the tokens of {variable} count, and those of the configuration file have no effect"))
 }
 
-/// Whether an address is reached from other machines. Another check refuses an unreadable one.
-fn is_open(listen: &str) -> bool {
-    address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback())
-}
-
 /// Without tokens, every caller that reaches the port may do everything; so only this machine may reach it.
 fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let server = &loaded.config.server;
     for (key, listen) in [("server.listen", &server.listen), ("server.probe_listen", &server.probe_listen)] {
-        if is_open(listen) && loaded.config.auth.tokens.is_empty() {
+        if is_reached_from_elsewhere(listen) && loaded.config.auth.tokens.is_empty() {
             problems.push(Problem::new(
                 key,
                 Some(format!("{listen:?}")),
@@ -339,10 +338,7 @@ fn written_files(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let Config { ledger, ids, .. } = &loaded.config;
     // Two names of one file are found, before it is made and after, as the ledger finds its own.
     let place = |path: &str| ledger::address(&format!("sqlite://{path}")).ok();
-    let of_ledger = match ledger::Kind::of(&ledger.url) {
-        Ok(ledger::Kind::Sqlite) => ledger::address(&ledger.url).ok(),
-        _ => None,
-    };
+    let of_ledger = if ledger.is_sqlite() { ledger::address(&ledger.url).ok() } else { None };
     let ends = ["", "-wal", "-shm", "-journal", ".lock"];
     let of_ledger: Vec<String> =
         of_ledger.iter().flat_map(|place| ends.map(|end| format!("{place}{end}"))).collect();

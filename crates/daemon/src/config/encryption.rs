@@ -3,7 +3,7 @@
 //! The bus judges the servers that a Redis Cluster names.
 
 use super::problem::Problem;
-use super::{Config, Loaded, address, is_loopback, redact};
+use super::{Config, Loaded, is_loopback, is_reached_from_elsewhere, redact};
 
 /// One way that must be encrypted.
 struct Way {
@@ -43,20 +43,18 @@ pub fn warnings(config: &Config) -> Vec<String> {
 
 fn ways(config: &Config) -> [Way; 5] {
     let Config { server, ledger, bus, traces, .. } = config;
-    // Another check refuses addresses that cannot be read.
-    let is_elsewhere = |listen: &str| address(listen).is_some_and(|at| !at.ip().to_canonical().is_loopback());
     [
         Way {
             key: "server.listen",
             shown: format!("{:?}", server.listen),
-            is_open: is_elsewhere(&server.listen) && server.tls().is_none(),
+            is_open: is_reached_from_elsewhere(&server.listen) && server.tls().is_none(),
             insecure: ("server.insecure", server.insecure),
             allowed: "a loopback address (127.0.0.1 or [::1]), or server.tls_certificate and server.tls_key",
         },
         Way {
             key: "server.probe_listen",
             shown: format!("{:?}", server.probe_listen),
-            is_open: is_elsewhere(&server.probe_listen),
+            is_open: is_reached_from_elsewhere(&server.probe_listen),
             insecure: ("server.insecure", server.insecure),
             allowed: "a loopback address (127.0.0.1 or [::1])",
         },
@@ -87,10 +85,10 @@ fn ways(config: &Config) -> [Way; 5] {
 }
 
 /// A listener that speaks TLS alone cannot be reached by `http://`.
-fn advertised(loaded: &Loaded) -> impl Iterator<Item = Problem> {
+fn advertised(loaded: &Loaded) -> Option<Problem> {
     let server = &loaded.config.server;
     let is_wrong = server.tls().is_some() && server.advertise.starts_with("http://");
-    let problem = is_wrong.then(|| {
+    is_wrong.then(|| {
         let (key, shown) = ("server.advertise", format!("{:?}", server.advertise));
         Problem::new(
             key,
@@ -98,6 +96,5 @@ fn advertised(loaded: &Loaded) -> impl Iterator<Item = Problem> {
             loaded.origin(key),
             "an https:// URL, since server.tls_certificate is set",
         )
-    });
-    problem.into_iter()
+    })
 }

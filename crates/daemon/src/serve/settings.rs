@@ -91,8 +91,7 @@ pub fn api(config: &Config) -> Settings {
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
     settings.caller_sessions_max =
         u32::try_from(config.jobs.caller_sessions_max).expect("its range is checked");
-    settings.caller_signers_max =
-        usize::try_from(config.nonce.caller_signers_max).expect("its range is checked");
+    settings.caller_signers_max = size(config.nonce.caller_signers_max);
     settings.caller_keys_max = server.caller_keys_max;
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings.bulk_scans_at_once = bulk_scans_at_once(config.ledger.connections_max);
@@ -105,21 +104,17 @@ fn bulk_scans_at_once(connections_max: u64) -> usize {
     size((connections_max - connections_max / 2) / 2).clamp(1, BULK_SCANS_AT_ONCE)
 }
 
-fn is_on_sqlite(config: &Config) -> bool {
-    matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite))
-}
-
 /// The connections for which there should be room.
 fn wanted_connections(config: &Config) -> Connections {
     // An instance on SQLite is alone, and forwards nothing.
-    let forwards = if is_on_sqlite(config) { 1 } else { FORWARDS_MAX as u64 };
+    let forwards = if config.ledger.is_sqlite() { 1 } else { FORWARDS_MAX as u64 };
     Connections { callers: config.server.connections_max, forwards }
 }
 
 /// How many descriptors the connections to the ledger need.
 pub fn ledger_descriptors(config: &Config) -> u64 {
     // SQLite has the database, its log and that one's index open.
-    let of_each = if is_on_sqlite(config) { 3 } else { 1 };
+    let of_each = if config.ledger.is_sqlite() { 3 } else { 1 };
     config.ledger.connections_max * of_each
 }
 

@@ -34,7 +34,7 @@ pub fn peers(config: &Config, advertise: &str) -> Result<Peers, Failure> {
     let tls = config.cluster.tls(&config.server);
     check(&tls, None).map_err(|bad| refused(config, &bad))?;
     // An instance on SQLite is alone.
-    let has_peers = !matches!(ledger::Kind::of(&config.ledger.url), Ok(ledger::Kind::Sqlite));
+    let has_peers = !config.ledger.is_sqlite();
     let peers = Peers::new(has_peers && advertise.starts_with("https:"), &tls).map_err(|error| {
         Failure::new(Exit::Config, format!("cluster.ca_file, for other instances at https://…: {error}"))
     })?;
