@@ -151,11 +151,7 @@ impl Sources {
                 problems.push(Problem::new(name, None, None, known_variables()));
                 continue;
             }
-            let ours = name.starts_with(LONG_PREFIX)
-                || name == FILE_VARIABLE
-                || name == RUST_LOG
-                || SHORT_VARIABLES.iter().any(|(short, _)| *short == name);
-            if !ours || value.is_empty() {
+            if !is_read(name) || value.is_empty() {
                 continue;
             }
             match value.to_str() {
@@ -181,14 +177,18 @@ fn database(url: &str) -> Option<String> {
     ledger::address(url.as_str()).ok()
 }
 
+/// Whether the daemon reads a variable of this name.
+fn is_read(name: &str) -> bool {
+    name.starts_with(LONG_PREFIX)
+        || name == FILE_VARIABLE
+        || name == RUST_LOG
+        || SHORT_VARIABLES.iter().any(|(short, _)| *short == name)
+}
+
 /// Whether a variable has a name of ours that nothing reads: a slip of the pen, which would pass unnoticed.
 fn is_unknown(name: &str, value: &OsStr) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
-    let is_known = name.starts_with(LONG_PREFIX)
-        || name == FILE_VARIABLE
-        || OTHER_VARIABLES.contains(&name)
-        || SHORT_VARIABLES.iter().any(|(short, _)| *short == name);
-    !is_known && !is_of_orchestrator(rest, value)
+    !is_read(name) && !OTHER_VARIABLES.contains(&name) && !is_of_orchestrator(rest, value)
 }
 
 /// Whether an orchestrator has put the variable into the environment of every container beside a service that is called
@@ -207,6 +207,11 @@ fn is_of_orchestrator(rest: &str, value: &OsStr) -> bool {
 fn known_variables() -> String {
     let short: Vec<_> = SHORT_VARIABLES.iter().map(|(name, _)| *name).collect();
     format!("{FILE_VARIABLE}, {}, and {LONG_PREFIX}SECTION__KEY for every key of the file", short.join(", "))
+}
+
+/// The problem with two variables that give one key different values.
+fn in_conflict(key: &str, one: &str, other: &str) -> Problem {
+    Problem::refused(key, Some(&format!("{one} and {other}")), "variables that set it must agree")
 }
 
 /// Layers laid over each other.
@@ -287,12 +292,7 @@ impl Stack {
             if let Some((other, _)) =
                 names.insert(key.clone(), (name, text)).filter(|(_, said)| *said != text)
             {
-                let both = format!("{other} and {name}");
-                problems.push(Problem::refused(
-                    &key,
-                    Some(both.as_str()),
-                    "variables that set it must agree",
-                ));
+                problems.push(in_conflict(&key, other, name));
                 continue;
             }
             let value = match known_keys().get(&key) {
@@ -317,12 +317,7 @@ impl Stack {
         for (short, key) in SHORT_VARIABLES {
             if let Some((name, value)) = named(short) {
                 if let Some((other, _)) = names.get(key).filter(|(_, said)| *said != value) {
-                    let both = format!("{other} and {name}");
-                    problems.push(Problem::refused(
-                        key,
-                        Some(both.as_str()),
-                        "variables that set it must agree",
-                    ));
+                    problems.push(in_conflict(key, other, name));
                 }
                 self.set(key, Value::from(value.as_str()), name, problems);
             }
