@@ -57,11 +57,17 @@ impl Known {
 struct Other {
     mark: (Token, Timestamp),
     unmoved: u32,
-    /// Its lease is its own no more: a survivor found it dead and took it, or it has left. It never comes back.
-    gone: bool,
     /// Whose its lease is; `None` where it is free.
     owner: Option<InstanceId>,
     live: bool,
+}
+
+impl Other {
+    /// Whether its lease, that of this id, is its own no more: a survivor found it dead and took it, or it has left. It
+    /// never comes back.
+    fn is_gone(&self, id: &InstanceId) -> bool {
+        self.owner.as_ref() != Some(id)
+    }
 }
 
 impl FailureDetector {
@@ -122,7 +128,7 @@ impl FailureDetector {
     #[must_use]
     pub fn is_dead(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known.lock(), Instant::now());
-        known.is_calm(now) && known.others.get(other).is_some_and(|other| other.gone)
+        known.is_calm(now) && known.others.get(other).is_some_and(|seen| seen.is_gone(other))
     }
 
     /// Whether the other is none of those that lived within the last ten minutes, so that no survivor will find it dead any
@@ -161,21 +167,21 @@ impl FailureDetector {
 
     /// Whether the other has ended, or so long ago that nobody speaks of it any more.
     fn is_gone(&self, other: &InstanceId) -> bool {
-        self.known.lock().others.get(other).is_none_or(|other| other.gone)
+        self.known.lock().others.get(other).is_none_or(|seen| seen.is_gone(other))
     }
 
     /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
     /// its keys, or it would go on under its id should it wake.
     pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known.lock(), Instant::now());
-        let is_lifeless = |other: &Other| !other.gone && !other.live && other.unmoved >= UNMOVED_MIN;
+        let is_lifeless = |seen: &Other| !seen.is_gone(other) && !seen.live && seen.unmoved >= UNMOVED_MIN;
         known.is_calm(now) && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
     }
 
     /// This instance, `by`, has taken the other's `instance:` lease.
     pub(crate) fn buried(&self, other: &InstanceId, by: &InstanceId) {
         if let Some(other) = self.known.lock().others.get_mut(other) {
-            (other.gone, other.live, other.owner) = (true, false, Some(by.clone()));
+            other.owner = Some(by.clone());
         }
     }
 
@@ -240,8 +246,7 @@ impl FailureDetector {
                 .filter(|other| other.mark == mark && timely)
                 .map_or(0, |other| other.unmoved + 1);
             let owner = peer.lease.owner.clone();
-            let gone = owner.as_ref() != Some(&peer.id);
-            known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, owner, live: peer.is_live() });
+            known.others.insert(peer.id.clone(), Other { mark, unmoved, owner, live: peer.is_live() });
             known.vanished.remove(&peer.id);
         }
         known.vanished.extend(before.into_keys().map(|id| (id, 0)));
@@ -257,7 +262,7 @@ impl FailureDetector {
         let mut known = self.known.lock();
         for peer in peers.iter().filter(|peer| peer.lease.owner.as_ref() != Some(&peer.id)) {
             if let Some(other) = known.others.get_mut(&peer.id) {
-                (other.gone, other.live, other.owner) = (true, false, peer.lease.owner.clone());
+                other.owner.clone_from(&peer.lease.owner);
             }
         }
     }
