@@ -15,7 +15,7 @@ use wire::jobs::{Job, JobState};
 use crate::base_url::shown;
 use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading};
 use crate::{Client, Error, Jobs, Result};
-use lines::{Lines, Said};
+use lines::{Lines, Said, Whole};
 pub use plan::PlanEvents;
 
 /// A stream without a byte for this long counts as dead. The daemon sends a comment three times within it.
@@ -52,9 +52,8 @@ pub enum Event {
 /// One job, followed to its end.
 #[derive(Debug)]
 pub struct JobEvents {
-    client: Client,
+    stream: Followed,
     id: String,
-    source: Option<Source>,
     shown: Option<(JobState, u32)>,
 }
 
@@ -62,6 +61,13 @@ pub struct JobEvents {
 #[derive(Debug)]
 pub struct Events {
     source: Source,
+}
+
+/// A stream that is opened again where it breaks off.
+#[derive(Debug)]
+struct Followed {
+    client: Client,
+    source: Option<Source>,
 }
 
 /// An open stream.
@@ -77,7 +83,7 @@ impl Jobs<'_> {
     /// Follows a job to its end. Nothing is sent before the first [`JobEvents::next`].
     #[must_use]
     pub fn events(&self, id: &str) -> JobEvents {
-        JobEvents { client: self.client().clone(), id: id.to_owned(), source: None, shown: None }
+        JobEvents { stream: Followed::new(self.client()), id: id.to_owned(), shown: None }
     }
 }
 
@@ -105,39 +111,24 @@ impl JobEvents {
     /// # Errors
     /// [`Error`], as any call: `not_found` for a job that does not exist.
     pub async fn next(&mut self) -> Result<Option<JobUpdate>> {
-        loop {
-            if matches!(self.shown, Some((JobState::Finished, _))) {
-                return Ok(None);
-            }
-            let source = match &mut self.source {
-                Some(source) => source,
-                None => {
-                    let call = ["v1", "jobs", self.id.as_str(), "events"];
-                    self.source.insert(Source::open(&self.client, &Call::get(&call, &[])).await?)
-                }
-            };
-            let (kind, data) = match source.next().await {
-                Ok(Some(Said::Event(event))) => (event.kind, event.data),
-                Ok(Some(Said::Comment(_))) => continue,
-                Ok(None) | Err(Error::Lost { .. }) => {
-                    self.source = None;
-                    pause_before_again().await;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            match EventKind::parse(&kind) {
+        let path = ["v1", "jobs", self.id.as_str(), "events"];
+        while !matches!(self.shown, Some((JobState::Finished, _))) {
+            let event = self.stream.next(&Call::get(&path, &[])).await?;
+            match EventKind::parse(&event.kind) {
                 Some(EventKind::Job) => {
-                    let job: Job = source.read(&data)?;
+                    let job: Job = self.stream.read(&event.data)?;
                     if self.shown.replace((job.state, job.attempt)) != Some((job.state, job.attempt)) {
                         return Ok(Some(JobUpdate::Job(Box::new(job))));
                     }
                 }
-                Some(EventKind::Progress) => return Ok(Some(JobUpdate::Progress(source.read(&data)?))),
+                Some(EventKind::Progress) => {
+                    return Ok(Some(JobUpdate::Progress(self.stream.read(&event.data)?)));
+                }
                 // A newer daemon's.
                 Some(EventKind::Node | EventKind::Cluster) | None => {}
             }
         }
+        Ok(None)
     }
 }
 
@@ -170,16 +161,42 @@ impl Events {
     }
 }
 
-/// Waits before a stream that ended too early is opened again: half to one and a half times as long as [`AGAIN_PAUSE`].
-async fn pause_before_again() {
-    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
-}
-
 /// Whether an answer says that it is a stream of events. Any other one has none, and its end would be taken for a stream that
 /// broke off.
 fn is_stream(response: &Response) -> bool {
     let said = response.headers().get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
     said.split(';').next().is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(MEDIA_TYPE))
+}
+
+impl Followed {
+    fn new(client: &Client) -> Self {
+        Self { client: client.clone(), source: None }
+    }
+
+    /// The next event. `call` opens the stream, for the first time and again.
+    async fn next(&mut self, call: &Call<'_, ()>) -> Result<Whole> {
+        loop {
+            let source = match &mut self.source {
+                Some(source) => source,
+                None => self.source.insert(Source::open(&self.client, call).await?),
+            };
+            match source.next().await {
+                Ok(Some(Said::Event(event))) => return Ok(event),
+                // A sign of life.
+                Ok(Some(Said::Comment(_))) => {}
+                Ok(None) | Err(Error::Lost { .. }) => {
+                    self.source = None;
+                    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads what the last event carries.
+    fn read<T: DeserializeOwned>(&self, data: &str) -> Result<T> {
+        self.source.as_ref().expect("the event came from it").read(data)
+    }
 }
 
 impl Source {
