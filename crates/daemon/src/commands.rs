@@ -37,6 +37,8 @@ pub mod top;
 
 use std::time::Duration;
 
+use client::wire::List;
+use client::wire::limits::LIST_ITEMS_MAX;
 use client::{Client, Page, Retry};
 
 use crate::cli::{Paged, Remote};
@@ -65,6 +67,23 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
 /// The part of a list that is asked for.
 fn page(paged: Paged) -> Page {
     Page { limit: paged.limit, cursor: paged.cursor }
+}
+
+/// The items of a list, page by page, until there are `most` of them; and whether there are more.
+async fn all_pages<T>(
+    most: usize,
+    list: impl AsyncFn(&Page) -> client::Result<List<T>>,
+) -> client::Result<(Vec<T>, bool)> {
+    let mut page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
+    let mut items = Vec::new();
+    loop {
+        let list = list(&page).await?;
+        items.extend(list.items);
+        if list.next_cursor.is_none() || items.len() >= most {
+            return Ok((items, list.next_cursor.is_some()));
+        }
+        page.cursor = list.next_cursor;
+    }
 }
 
 /// Runs a command's calls on this thread. What the command has left behind ends with it: nothing is waited for.

@@ -4,7 +4,7 @@ mod bulk;
 mod wait;
 
 use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
-use client::wire::limits::{BATCH_JOBS_MAX, LIST_ITEMS_MAX};
+use client::wire::limits::BATCH_JOBS_MAX;
 use client::{Client, JobQuery, JobUpdate, Page};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use super::absence::Absence;
 use super::each::{each, each_unchanged};
 use super::jobs_shown;
 use super::look::Look;
-use super::{confirm, connect, once, page, shown};
+use super::{all_pages, confirm, connect, once, page, shown};
 use crate::cli::Remote;
 use crate::cli::jobs::{Filter, Job};
 use crate::exit::{Exit, Failure};
@@ -28,7 +28,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
     match command {
         Job::List { state, filter, paged, shown } => {
             let client = connect(&shown.remote)?;
-            let query = JobQuery { state, ..query(filter, Page::default()) };
+            let query = JobQuery { state, ..query(filter) };
             let place = |job: &Shown| job.id.clone();
             let read = async |page| client.jobs().list(&JobQuery { page, ..query.clone() }).await;
             Look::list(jobs_shown::jobs).run_newest_first(&shown, page(paged), place, read).await
@@ -177,25 +177,19 @@ fn would_delete(job: &Shown) -> String {
     format!("job {} {becomes}: {}\n", job.id, jobs_shown::change(job))
 }
 
-fn query(filter: Filter, page: Page) -> JobQuery {
+fn query(filter: Filter) -> JobQuery {
     let Filter { dead, outcome, session, tenant, pool, kind } = filter;
     let dead = dead.then_some(true);
-    JobQuery { state: None, outcome, session, tenant, pool, kind, dead, retriable: false, page }
+    JobQuery { outcome, session, tenant, pool, kind, dead, ..JobQuery::default() }
 }
 
 /// Lists the jobs that a retry by this filter selects now.
 async fn would_retry_selected(client: &Client, filter: Filter, remote: &Remote) -> Result<(), Failure> {
-    let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
-    let mut query = JobQuery { retriable: true, ..query(filter, page) };
-    let mut selected = Vec::new();
-    loop {
-        let list = client.jobs().list(&query).await.map_err(|error| shown::failure(remote.json, error))?;
-        selected.extend(list.items);
-        if list.next_cursor.is_none() || selected.len() >= BATCH_JOBS_MAX {
-            break;
-        }
-        query.page.cursor = list.next_cursor;
-    }
+    let query = JobQuery { retriable: true, ..query(filter) };
+    let list =
+        async |page: &Page| client.jobs().list(&JobQuery { page: page.clone(), ..query.clone() }).await;
+    let listed = all_pages(BATCH_JOBS_MAX, list).await;
+    let (mut selected, _) = listed.map_err(|error| shown::failure(remote.json, error))?;
     selected.truncate(BATCH_JOBS_MAX);
     if remote.json {
         selected.iter().for_each(|job| shown::answer(true, job, |_| String::new()));

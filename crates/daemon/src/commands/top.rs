@@ -5,13 +5,12 @@ use std::io::{IsTerminal as _, stdout};
 use client::Page;
 use client::wire::List;
 use client::wire::cluster::Cluster;
-use client::wire::limits::LIST_ITEMS_MAX;
 use client::wire::nodes::{Node, NodeState};
 use client::wire::stats::Stats;
 use serde::Serialize;
 
 use super::look::Look;
-use super::{cluster, connect, nodes, shown, stats};
+use super::{all_pages, cluster, connect, nodes, shown, stats};
 use crate::cli::{Shown, Top};
 use crate::exit::Failure;
 
@@ -50,20 +49,11 @@ pub async fn run(command: Top) -> Result<(), Failure> {
     Look::one(people).run(&how, read).await
 }
 
-/// The nodes, page by page, up to [`NODES_READ_MAX`]; and whether there are more.
+/// The nodes, up to [`NODES_READ_MAX`]; and whether there are more.
 async fn read_nodes(
     list: impl AsyncFn(&Page) -> client::Result<List<Node>>,
 ) -> client::Result<(Vec<Node>, bool)> {
-    let mut page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
-    let mut nodes = Vec::new();
-    loop {
-        let list = list(&page).await?;
-        nodes.extend(list.items);
-        if list.next_cursor.is_none() || nodes.len() >= NODES_READ_MAX {
-            return Ok((nodes, list.next_cursor.is_some()));
-        }
-        page.cursor = list.next_cursor;
-    }
+    all_pages(NODES_READ_MAX, list).await
 }
 
 /// So many nodes, and how many of them take no jobs.

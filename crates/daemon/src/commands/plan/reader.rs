@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use client::wire::limits::LIST_ITEMS_MAX;
 use client::wire::plans::{StageStatus, Task, TaskStatus};
 use client::{Client, Page, Result, TaskQuery};
 
-use crate::commands::jobs_shown;
 use crate::commands::tasks_shown::{PlanView, TaskView};
+use crate::commands::{all_pages, jobs_shown};
 
 /// The tasks of one plan whose jobs are read. Most often all tasks of a plan wait for the same.
 const WAITS_MAX: usize = 10;
@@ -42,17 +41,12 @@ impl<'a> Reader<'a> {
     }
 
     async fn tasks(&self) -> Result<Vec<Task>> {
-        let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
-        let mut query = TaskQuery { status: None, page };
-        let mut tasks = Vec::new();
-        loop {
-            let list = self.client.plans().tasks(self.plan, &query).await?;
-            tasks.extend(list.items);
-            if list.next_cursor.is_none() {
-                return Ok(tasks);
-            }
-            query.page.cursor = list.next_cursor;
-        }
+        let list = async |page: &Page| {
+            let query = TaskQuery { status: None, page: page.clone() };
+            self.client.plans().tasks(self.plan, &query).await
+        };
+        let (tasks, _) = all_pages(usize::MAX, list).await?;
+        Ok(tasks)
     }
 }
 
