@@ -105,16 +105,7 @@ impl Fleet {
             true => Some(Arc::new(tokio::task::spawn_blocking(Redis::start).await??)),
             false => None,
         };
-        let mut fleet = Self {
-            instances: Vec::new(),
-            urls: Vec::new(),
-            ways: Vec::new(),
-            redis,
-            other_redis: None,
-            server: Some(server),
-            database,
-            blueprint,
-        };
+        let mut fleet = Self { redis, server: Some(server), ..Self::empty(database, blueprint) };
         fleet.launch(fleet.blueprint.instances, |setup| setup).await?;
         if fleet.blueprint.islands {
             let other = Arc::new(tokio::task::spawn_blocking(Redis::start).await??);
@@ -149,7 +140,14 @@ impl Fleet {
         count: usize,
         shape: impl Fn(Setup) -> Setup,
     ) -> Result<Self> {
-        let mut fleet = Self {
+        let mut fleet = Self::empty(database, Blueprint::new(mode, count));
+        fleet.launch(count, shape).await?;
+        Ok(fleet)
+    }
+
+    /// Without instances and without servers of its own.
+    fn empty(database: Database, blueprint: Blueprint) -> Self {
+        Self {
             instances: Vec::new(),
             urls: Vec::new(),
             ways: Vec::new(),
@@ -157,10 +155,8 @@ impl Fleet {
             other_redis: None,
             server: None,
             database,
-            blueprint: Blueprint::new(mode, count),
-        };
-        fleet.launch(count, shape).await?;
-        Ok(fleet)
+            blueprint,
+        }
     }
 
     async fn launch(&mut self, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<()> {

@@ -12,9 +12,11 @@ mod redis_cluster;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 
 use crate::process::{Process, tail};
 pub use anvil::Anvil;
@@ -45,6 +47,17 @@ fn until_it_listens(name: &str, process: &Process, address: SocketAddr, log: &Pa
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+/// The server that all tests of this process share: the one that runs, or a new one. It ends with the last of them.
+fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    let mut slot = slot.lock();
+    if let Some(running) = slot.upgrade() {
+        return Ok(running);
+    }
+    let started = Arc::new(start()?);
+    *slot = Arc::downgrade(&started);
+    Ok(started)
 }
 
 #[cfg(test)]

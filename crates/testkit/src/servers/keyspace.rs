@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::redis::Redis;
 use super::redis_cluster::{self, RedisCluster};
+use super::shared;
 
 /// Where tests look for a server that somebody else started for the whole run.
 pub const URL_VARIABLE: &str = "FENCEPOST_TEST_REDIS_URL";
@@ -70,14 +71,4 @@ impl Keyspace {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
-}
-
-fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-    let mut slot = slot.lock();
-    if let Some(running) = slot.upgrade() {
-        return Ok(running);
-    }
-    let started = Arc::new(start()?);
-    *slot = Arc::downgrade(&started);
-    Ok(started)
 }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
+use super::shared;
 use crate::authority::Pair;
 use crate::ports;
 use crate::process::{Launch, Process, tail};
@@ -395,18 +396,7 @@ impl Database {
         if let Ok(url) = std::env::var(URL_VARIABLE) {
             return Self::create(&url, Tools::bin()?.join("psql"), EMPTY, None);
         }
-        let server = {
-            let mut shared = SHARED.lock();
-            match shared.upgrade() {
-                Some(server) => server,
-                None => {
-                    let server = Arc::new(Postgres::start()?);
-                    *shared = Arc::downgrade(&server);
-                    server
-                }
-            }
-        };
-        server.database()
+        shared(&SHARED, Postgres::start)?.database()
     }
 
     /// The same as a copy of the run's template ([`TEMPLATE_VARIABLE`]), as a ledger of its own. Where there is none it
