@@ -1,6 +1,7 @@
 //! The exit statuses, in one place, and the failure that carries one to `main`.
 //!
-//! What must never live here: the decision which failure has which status; the failing code makes it.
+//! What lives here: the status of each failure of the configuration, the ledger, the bus and the client. All other failures
+//! get theirs from the code that fails.
 
 use std::fmt;
 use std::process::ExitCode;
