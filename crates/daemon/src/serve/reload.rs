@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use domain::AuditEntry;
 use panic_guard::{guarded, guarded_call, pause};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use super::watched::Watched;
 use super::{settings, tls};
 use crate::config::{AuthToken, Config, Loaded, Sources, changed_keys, other_tokens};
-use crate::exit::{Exit, Failure};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -31,15 +30,6 @@ pub struct Reloader {
     /// The tokens are to be read once more: the audit did not take the entry, or a defect interrupted that.
     waits: bool,
     audited: Audited,
-}
-
-/// Takes SIGHUP over from the system's default, which would end the process.
-///
-/// # Errors
-/// [`Exit::Software`] when the system refuses.
-pub fn hangups() -> Result<Signal, Failure> {
-    signal(SignalKind::hangup())
-        .map_err(|error| Failure::new(Exit::Software, format!("SIGHUP cannot be listened for: {error}")))
 }
 
 /// Where what was read takes effect.

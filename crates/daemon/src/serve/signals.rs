@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first asks for an orderly end, the second ends at once.
+//! SIGTERM and SIGINT: the first asks for an orderly end, the second ends at once. And SIGHUP, which ends nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +30,16 @@ impl fmt::Display for StopSignal {
     }
 }
 
-/// The signals, listened for from the first moment on.
+/// Takes SIGHUP over from the system's default, which would end the process.
+///
+/// # Errors
+/// [`Exit::Software`] when the system refuses.
+pub fn hangups() -> Result<Signal, Failure> {
+    signal(SignalKind::hangup())
+        .map_err(|error| Failure::new(Exit::Software, format!("SIGHUP cannot be listened for: {error}")))
+}
+
+/// The signals to stop, listened for from the first moment on.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
