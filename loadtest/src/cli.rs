@@ -140,9 +140,13 @@ pub struct Start {
 
 impl Start {
     fn blueprint(&self) -> Blueprint {
-        let blueprint = Blueprint::new(self.mode.name(), usize::from(self.instances));
-        Blueprint { redis: self.redis, ..blueprint }.env("FENCEPOST__LOG__FILTER", "warn")
+        Blueprint { redis: self.redis, ..quiet(self.mode.name(), self.instances) }
     }
+}
+
+/// Instances that log no more than warnings.
+fn quiet(mode: &str, instances: u16) -> Blueprint {
+    Blueprint::new(mode, usize::from(instances)).env("FENCEPOST__LOG__FILTER", "warn")
 }
 
 /// When and where requests are made.

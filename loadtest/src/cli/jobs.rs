@@ -7,7 +7,7 @@ use loadtest::load::Spread;
 use loadtest::scenario::{beside, bulk, burst, jobs, large, registry, sessions, tenants};
 use testkit::fleet::Blueprint;
 
-use super::positive;
+use super::{positive, quiet};
 
 #[derive(Args)]
 pub struct Jobs {
@@ -74,10 +74,12 @@ struct Work {
 
 impl Work {
     fn plan(&self, name: &str, batch: u16, in_flight: u16, seed: u64) -> jobs::Plan {
-        let blueprint =
-            Blueprint::new("worker-queue", usize::from(self.instances)).env("FENCEPOST__LOG__FILTER", "warn");
         jobs::Plan {
-            blueprint: Blueprint { redis: !self.no_redis, counting: self.statements, ..blueprint },
+            blueprint: Blueprint {
+                redis: !self.no_redis,
+                counting: self.statements,
+                ..quiet("worker-queue", self.instances)
+            },
             name: name.to_owned(),
             jobs: self.jobs as usize,
             batch: usize::from(batch),
@@ -144,10 +146,8 @@ pub struct Registry {
 
 impl Registry {
     pub fn plan(&self) -> registry::Plan {
-        let blueprint =
-            Blueprint::new("worker-queue", usize::from(self.instances)).env("FENCEPOST__LOG__FILTER", "warn");
         registry::Plan {
-            blueprint: Blueprint { redis: true, ..blueprint },
+            blueprint: Blueprint { redis: true, ..quiet("worker-queue", self.instances) },
             nodes: self.nodes as usize,
             length: Duration::from_secs_f64(self.seconds),
             changes: self.changes as usize,
@@ -192,10 +192,8 @@ pub struct Large {
 
 impl Large {
     pub fn plan(&self) -> large::Plan {
-        let blueprint = Blueprint::new("worker-queue", usize::from(self.instances));
-        let blueprint = blueprint.env("FENCEPOST__LOG__FILTER", "warn");
         large::Plan {
-            blueprint: Blueprint { redis: true, ..blueprint },
+            blueprint: Blueprint { redis: true, ..quiet("worker-queue", self.instances) },
             finished: self.finished,
             waiting: self.waiting as usize,
             nodes: self.nodes as usize,
@@ -226,7 +224,7 @@ pub struct Burst {
 impl Burst {
     pub fn plan(&self) -> burst::Plan {
         burst::Plan {
-            blueprint: Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn"),
+            blueprint: quiet("worker-queue", 1),
             jobs: self.jobs as usize,
             payload_bytes: self.payload_bytes as usize,
             in_flight: usize::from(self.in_flight),
@@ -260,9 +258,8 @@ pub struct Bulk {
 
 impl Bulk {
     pub fn plan(&self, seed: u64) -> bulk::Plan {
-        let blueprint = Blueprint::new("worker-queue", 3).env("FENCEPOST__LOG__FILTER", "warn");
         bulk::Plan {
-            blueprint: Blueprint { redis: true, ..blueprint },
+            blueprint: Blueprint { redis: true, ..quiet("worker-queue", 3) },
             action: match (self.waiting, self.delete) {
                 (true, _) => bulk::Action::Cancel,
                 (false, true) => bulk::Action::Delete,
@@ -307,10 +304,12 @@ pub struct Sessions {
 
 impl Sessions {
     pub fn plan(&self) -> sessions::Plan {
-        let blueprint = Blueprint::new("worker-queue", usize::from(self.instances));
-        let blueprint = blueprint.env("FENCEPOST__LOG__FILTER", "warn");
         sessions::Plan {
-            blueprint: Blueprint { redis: true, counting: self.statements, ..blueprint },
+            blueprint: Blueprint {
+                redis: true,
+                counting: self.statements,
+                ..quiet("worker-queue", self.instances)
+            },
             sessions: self.sessions as usize,
             jobs: self.jobs as usize,
             in_flight: usize::from(self.in_flight),
@@ -323,9 +322,8 @@ impl Sessions {
 
 impl Tenants {
     pub fn plan(&self) -> tenants::Plan {
-        let blueprint = Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn");
         tenants::Plan {
-            blueprint: Blueprint { redis: true, ..blueprint },
+            blueprint: Blueprint { redis: true, ..quiet("worker-queue", 1) },
             backlog: self.backlog as usize,
             singles: self.singles as usize,
             nodes: self.nodes as usize,

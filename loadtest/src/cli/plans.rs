@@ -7,7 +7,7 @@ use clap::Args;
 use loadtest::scenario::{plan_faults, plans};
 use testkit::fleet::Blueprint;
 
-use super::positive;
+use super::{positive, quiet};
 
 /// Jobs that are run beside plans.
 const JOBS_BESIDE: usize = 20_000;
@@ -57,9 +57,8 @@ pub struct Plans {
 
 impl Plans {
     pub fn plan(&self, seed: u64) -> plans::Plan {
-        let blueprint = Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn");
         plans::Plan {
-            blueprint: Blueprint { redis: self.redis, counting: self.statements, ..blueprint },
+            blueprint: Blueprint { redis: self.redis, counting: self.statements, ..quiet("worker-queue", 1) },
             sqlite: self.sqlite,
             plans: self.plans as usize,
             tasks: self.tasks as usize,
