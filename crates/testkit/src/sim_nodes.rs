@@ -28,8 +28,6 @@ pub struct Plan {
     pub capacity: u32,
     /// Whether each dispatch is acknowledged before its result is said.
     pub acks: bool,
-    /// What stands before a node's number.
-    pub prefix: String,
 }
 
 /// Hears when what happens to the numbered jobs of simulated nodes. A job's number is the member `n` of its payload.
@@ -63,7 +61,7 @@ impl SimNodes {
         while at < plan.nodes || !connecting.is_empty() {
             while at < plan.nodes && connecting.len() < CONNECTING_MAX {
                 let url = urls[at % urls.len()].clone();
-                connecting.spawn(connect(url, format!("{}{at}", plan.prefix), plan.capacity));
+                connecting.spawn(connect(url, format!("sim-{at}"), plan.capacity));
                 at += 1;
             }
             let Some(connected) = connecting.join_next().await else { break };

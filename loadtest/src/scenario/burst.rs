@@ -73,7 +73,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Burst> {
     let refused = submit::submit(submission, &moments).await?.jobs();
     bar.say("running");
     let (nodes, capacity) = plan.nodes;
-    let like = sim_nodes::Plan { nodes, capacity, acks: false, prefix: "sim-".to_owned() };
+    let like = sim_nodes::Plan { nodes, capacity, acks: false };
     let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     moments.until_recorded(plan.jobs - refused, PATIENCE).await?;
     let when_run = memory()?;

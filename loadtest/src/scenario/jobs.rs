@@ -144,12 +144,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
     let viewed = if plan.viewers > 0 { 2 * VIEWED_ROUNDS } else { 0 };
     let loads = viewed.max(1) + usize::from(plan.finished > 0);
     let moments = Moments::new(WARM_UP_JOBS + loads * plan.jobs + plan.idle);
-    let like = sim_nodes::Plan {
-        nodes: plan.nodes,
-        capacity: plan.capacity,
-        acks: plan.acks,
-        prefix: "sim-".to_owned(),
-    };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: plan.acks };
     let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     let mut work = Work { plan, fleet: &fleet, moments: &moments, next: 0, refused: 0 };
     work.warm_up().await?;

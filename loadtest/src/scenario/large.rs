@@ -62,7 +62,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Large> {
     tokio::task::spawn_blocking(move || finished::fill(&database, count)).await??;
     bar.say(&format!("{} nodes connect", plan.nodes));
     let moments = Moments::new(plan.waiting + STREAM_MAX);
-    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: 4, acks: false, prefix: "sim-".to_owned() };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: 4, acks: false };
     let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     bar.say(&format!("{} waiting jobs", plan.waiting));
     let urls = fleet.urls().to_vec();

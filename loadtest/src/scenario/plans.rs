@@ -173,12 +173,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Plans> {
     let place = Place::open(plan).await?;
     let rounds = 1 + usize::from(plan.history > 0);
     let moments = Moments::new(rounds * plan.plans * plan.tasks * plan.stages + plan.history);
-    let like = sim_nodes::Plan {
-        nodes: plan.nodes,
-        capacity: plan.capacity,
-        acks: false,
-        prefix: "sim-".to_owned(),
-    };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: false };
     let nodes = SimNodes::connect(&[place.url().to_owned()], &like, &moments).await?;
     let mut work = Work::new(place.url(), &moments)?;
     let mut report = Plans {

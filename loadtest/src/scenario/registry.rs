@@ -65,7 +65,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
     ensure!(plan.blueprint.instances >= 2 && plan.blueprint.redis, "two instances and a Redis");
     bar.say("starting");
     let target = Target::Ours(Box::new(Fleet::build(plan.blueprint.clone()).await?));
-    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: 8, acks: false, prefix: "sim-".to_owned() };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: 8, acks: false };
     bar.say(&format!("{} nodes connect", plan.nodes));
     let nodes = SimNodes::connect(target.urls(), &like, &Moments::new(0)).await?;
     let registrations = nodes.registrations().iter().map(|took| took.as_micros() as u64);

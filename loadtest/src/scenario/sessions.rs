@@ -97,12 +97,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Sessions> {
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
     let total = plan.sessions * plan.jobs;
     let moments = Moments::new(total);
-    let like = sim_nodes::Plan {
-        nodes: plan.nodes,
-        capacity: plan.capacity,
-        acks: false,
-        prefix: "sim-".to_owned(),
-    };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: false };
     let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     let http = Client::new(PATIENCE)?;
     let mut ids = Vec::with_capacity(plan.sessions);

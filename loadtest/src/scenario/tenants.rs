@@ -58,12 +58,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
     bar.say("starting");
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
     let moments = Moments::new(plan.backlog + plan.singles);
-    let like = sim_nodes::Plan {
-        nodes: plan.nodes,
-        capacity: plan.capacity,
-        acks: false,
-        prefix: "sim-".to_owned(),
-    };
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: false };
     bar.say(&format!("a backlog of {}", plan.backlog));
     let submission = |jobs, batch, connections, tenant: &str| submit::Plan {
         urls: fleet.urls().to_vec(),
