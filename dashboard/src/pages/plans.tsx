@@ -197,8 +197,13 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
     const isOfTasks = tasks !== undefined && (polled.data?.events ?? []).some((event) => event.task !== null);
     const names = usePoll(isOfTasks ? `names ${tasks}` : undefined, async (signal) => {
         if (known.current?.of === tasks) return known.current!.tasks;
-        const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX }, signal);
-        known.current = { of: tasks!, tasks: new Map(page.items.map((task) => [task.id, task])) };
+        const found = new Map<string, Task>();
+        for (let cursor: string | undefined, goesOn = true; goesOn; goesOn = cursor !== undefined) {
+            const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX, cursor }, signal);
+            for (const task of page.items) found.set(task.id, task);
+            cursor = page.next_cursor ?? undefined;
+        }
+        known.current = { of: tasks!, tasks: found };
         return known.current.tasks;
     }, NAMES_MS);
     return (
