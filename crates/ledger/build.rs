@@ -28,27 +28,46 @@ fn list_migrations(root: &Path, list: &Path) -> Result<(), Box<dyn Error>> {
     Ok(fs::write(list, code)?)
 }
 
-/// Copies the files of all statements. In each `{NAME}` becomes the text of `parts/NAME.sql`.
+/// Copies the files of all statements, those of `both` for each database, with the texts of parts in place of their marks.
 fn write_out_statements(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", from.display());
     if to.exists() {
         fs::remove_dir_all(to)?;
     }
-    let mut parts = Vec::new();
-    for part in sql_files(&from.join("parts"))? {
-        let name = part.file_stem().unwrap_or_default().display();
-        parts.push((format!("{{{name}}}"), fs::read_to_string(&part)?));
-    }
-    for folder in ["both", "postgres", "postgres-only", "sqlite", "sqlite-only"] {
-        fs::create_dir_all(to.join(folder))?;
-        for file in sql_files(&from.join(folder))? {
-            let statement = fs::read_to_string(&file)?;
-            let whole =
-                parts.iter().fold(statement, |text, (name, part)| text.replace(name, part.trim_end()));
-            fs::write(to.join(folder).join(file.file_name().unwrap_or_default()), whole)?;
+    for database in ["postgres", "sqlite"] {
+        let parts = parts(&from.join("parts"), database)?;
+        let only = format!("{database}-only");
+        let both = (from.join("both"), to.join("both").join(database));
+        let own = [database, only.as_str()].map(|folder| (from.join(folder), to.join(folder)));
+        for (from, to) in own.into_iter().chain([both]) {
+            fs::create_dir_all(&to)?;
+            for file in sql_files(&from)? {
+                let whole = with_parts(fs::read_to_string(&file)?, &parts);
+                fs::write(to.join(file.file_name().unwrap_or_default()), whole)?;
+            }
         }
     }
     Ok(())
+}
+
+/// The parts of a database's statements: the mark of each, and its text. The mark of `NAME.sql` is `{NAME}`; that of a part which
+/// the database has for itself, `NAME_DATABASE.sql`, is also `{NAME}`. A part may have marks of those before it in the order of
+/// their names.
+fn parts(folder: &Path, database: &str) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    let mut parts = Vec::new();
+    for file in sql_files(folder)? {
+        let name = file.file_stem().unwrap_or_default().display().to_string();
+        let text = with_parts(fs::read_to_string(&file)?, &parts).trim_end().to_owned();
+        if let Some(shared) = name.strip_suffix(database).and_then(|shared| shared.strip_suffix('_')) {
+            parts.push((format!("{{{shared}}}"), text.clone()));
+        }
+        parts.push((format!("{{{name}}}"), text));
+    }
+    Ok(parts)
+}
+
+fn with_parts(text: String, parts: &[(String, String)]) -> String {
+    parts.iter().fold(text, |text, (mark, part)| text.replace(mark, part))
 }
 
 /// In the order of their names.

@@ -4,7 +4,8 @@
 //! and settings, behind one trait per concern. `store` implements all of them once, for PostgreSQL and SQLite; one
 //! conformance suite tests both. Every statement is a file under `sql/`: in `both/` where both databases understand the
 //! same text, else in `postgres/` and `sqlite/` under the same name, or in a folder for the one database that needs it. Text
-//! that several statements share is a file in `parts/`, and stands in them as its name in braces.
+//! that several statements share is a file in `parts/`, and stands in them as its name in braces, without the name of the
+//! database where that has words of its own: `{now}` is the database's time.
 //! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the database's own.
 //! No other crate names `sqlx`.
 //!

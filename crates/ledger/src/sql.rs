@@ -30,7 +30,10 @@ pub(crate) struct Statement {
 /// `statement!(postgres "x")` and `statement!(sqlite "x")` one for the only database that is asked.
 macro_rules! statement {
     (both $name:literal) => {
-        $crate::sql::Statement::only($crate::sql::sql_file!("both", $name))
+        $crate::sql::Statement {
+            postgres: $crate::sql::sql_file!("both/postgres", $name),
+            sqlite: $crate::sql::sql_file!("both/sqlite", $name),
+        }
     };
     (postgres $name:literal) => {
         $crate::sql::Statement::only($crate::sql::sql_file!("postgres-only", $name))
@@ -56,7 +59,7 @@ macro_rules! sql_file {
 pub(crate) use {sql_file, statement};
 
 impl Statement {
-    /// A statement with one text: both databases understand it, or only one of them is ever asked.
+    /// A statement with one text: only one of the databases is ever asked.
     pub(crate) const fn only(text: &'static str) -> Self {
         Self { postgres: text, sqlite: text }
     }

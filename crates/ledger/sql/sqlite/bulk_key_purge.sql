@@ -4,7 +4,7 @@ UPDATE bulk SET key_hash = NULL
 WHERE id IN (
     SELECT id FROM bulk
     WHERE key_hash IS NOT NULL AND finished_at IS NOT NULL
-      AND created_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+      AND created_at < {now} - ?1 * 1000
     ORDER BY created_at
     LIMIT ?2
 )

@@ -5,7 +5,7 @@ SELECT b.id, b.principal, b.owner, b.token,
        EXISTS (
            SELECT 1 FROM lease l
            WHERE l.resource = 'instance:' || b.owner AND l.owner = b.owner
-             AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+             AND l.expires_at > {now}
        ) AS is_owned,
        b.status = 'CANCELLING' AS is_cancelling
 FROM bulk b

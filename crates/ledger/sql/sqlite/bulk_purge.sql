@@ -2,4 +2,4 @@
 -- ?1 age in ms, ?2 limit
 DELETE FROM bulk
 WHERE id IN (SELECT id FROM bulk
-             WHERE finished_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000 ORDER BY id LIMIT ?2)
+             WHERE finished_at < {now} - ?1 * 1000 ORDER BY id LIMIT ?2)

@@ -7,7 +7,7 @@ WHERE id = ?1 AND token = ?2 AND finished_at IS NULL
   AND NOT EXISTS (
       SELECT 1 FROM lease l
       WHERE l.resource = 'instance:' || bulk.owner AND l.owner = bulk.owner
-        AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+        AND l.expires_at > {now}
         AND bulk.owner <> ?3
   )
 RETURNING {bulk}

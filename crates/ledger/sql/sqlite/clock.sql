@@ -1,2 +1,2 @@
 -- The database's time, in microseconds.
-SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+SELECT {now}

@@ -6,6 +6,6 @@ SET next        = CASE WHEN ?2 > start THEN ?2 ELSE next END,
     start       = coalesce(?2, start),
     step        = coalesce(?3, step),
     description = coalesce(?4, description),
-    updated_at  = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+    updated_at  = {now}
 WHERE tag = ?1 AND (?2 IS NULL OR ?2 = start OR (?2 > start AND ?2 >= next))
 RETURNING tag, start, next, step, description, created_at, updated_at

@@ -2,6 +2,6 @@
 -- not there, or its numbers do not reach.
 -- ?1 tag, ?2 length at least
 UPDATE id_segment
-SET next = next + max(step, ?2), updated_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+SET next = next + max(step, ?2), updated_at = {now}
 WHERE tag = ?1 AND next <= 9223372036854775807 - max(step, ?2)
 RETURNING next - max(step, ?2) AS first, max(step, ?2) AS length, step

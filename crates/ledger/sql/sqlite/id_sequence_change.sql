@@ -5,6 +5,6 @@ UPDATE id_sequence
 SET next       = CASE WHEN ?2 > start THEN ?2 ELSE next END,
     start      = coalesce(?2, start),
     increment  = coalesce(?3, increment),
-    updated_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+    updated_at = {now}
 WHERE sequence = ?1 AND (?2 IS NULL OR ?2 = start OR (?2 > start AND ?2 >= next))
 RETURNING sequence, start, next, increment, created_at, updated_at

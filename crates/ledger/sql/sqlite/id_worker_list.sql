@@ -3,8 +3,8 @@
 -- the clock all the same: a recovery leaves one.
 SELECT l.resource, l.fencing_token,
        l.owner AS holder,
-       max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS expires_in_ms,
-       coalesce(i.owner = l.owner AND i.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000, 0) AS holder_lives,
+       max((l.expires_at - ({now}) + 999) / 1000, 0) AS expires_in_ms,
+       coalesce(i.owner = l.owner AND i.expires_at > {now}, 0) AS holder_lives,
        coalesce(i.owner <> l.owner, 1) AS holder_is_gone,
        w.node, coalesce(w.mark_ms, 0) AS mark_ms
 FROM lease l
@@ -14,4 +14,4 @@ WHERE l.resource > 'id-worker:' AND l.resource < 'id-worker;'
 UNION ALL
 SELECT 'id-worker:' || w.worker, 0, NULL, 0, 0, 0, w.node, w.mark_ms
 FROM id_worker w
-WHERE w.mark_ms > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.resource = 'id-worker:' || w.worker)
+WHERE w.mark_ms > {now_ms} AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.resource = 'id-worker:' || w.worker)

@@ -7,7 +7,7 @@ WHERE resource IN (
     SELECT l.resource
     FROM instance i
     JOIN lease l ON l.resource = 'instance:' || i.instance_id AND l.owner = i.instance_id
-    WHERE l.expires_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+    WHERE l.expires_at < {now} - ?1 * 1000
     ORDER BY l.resource
     LIMIT ?2
 )

@@ -6,7 +6,7 @@ WHERE instance_id IN (
     SELECT i.instance_id
     FROM instance i
     LEFT JOIN lease l ON l.resource = 'instance:' || i.instance_id
-    WHERE coalesce(l.expires_at, i.started_at) < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+    WHERE coalesce(l.expires_at, i.started_at) < {now} - ?1 * 1000
       AND l.owner IS NOT i.instance_id
     ORDER BY i.instance_id
     LIMIT ?2

@@ -5,9 +5,9 @@ SELECT *
 FROM (
     SELECT j.*, sum(octet_length(payload)) OVER (ORDER BY due_at, id) - (octet_length(payload)) AS text_before
     FROM (
-        SELECT *, max(0, (due_at - CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + 999) / 1000) AS due_in_ms
+        SELECT *, max(0, (due_at - {now} + 999) / 1000) AS due_in_ms
         FROM job
-        WHERE lane = ?1 AND node IS NULL AND due_at IS NOT NULL AND due_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?2 * 1000
+        WHERE lane = ?1 AND node IS NULL AND due_at IS NOT NULL AND due_at <= {now} + ?2 * 1000
           AND (due_at, id) > (?5, ?6)
         ORDER BY due_at, id
         LIMIT ?3

@@ -3,7 +3,7 @@
 -- due; and the last one's id.
 -- ?1 behind this id, ?2 how many
 WITH clock AS (
-    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+    SELECT {now} AS at
 ), piece AS (
     SELECT id, pool, tenant, state, due_at, created_at FROM job WHERE id > ?1 ORDER BY id LIMIT ?2
 )

@@ -5,7 +5,7 @@ SELECT *
 FROM (
     SELECT j.*, sum(octet_length(payload)) OVER (ORDER BY id) - (octet_length(payload)) AS text_before
     FROM (
-        SELECT *, coalesce(max(0, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) - running_at / 1000), 0) AS running_for_ms
+        SELECT *, coalesce(max(0, {now_ms} - running_at / 1000), 0) AS running_for_ms
         FROM job
         WHERE lane = ?1 AND node IS NOT NULL AND id > ?2
         ORDER BY id

@@ -4,7 +4,7 @@
 -- begins behind it.
 -- ?1 after this lane, ?2 due within this many ms, ?3 how many lanes to look at, ?4 the caller
 WITH RECURSIVE clock AS (
-    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+    SELECT {now} AS at
 ), step AS (
     -- The next lane with jobs of each kind, '~' for none, which is above all names. The lane looked at is the first of
     -- the three.

@@ -5,7 +5,7 @@ SELECT *
 FROM (
     SELECT j.*, sum(octet_length(payload)) OVER (ORDER BY seq, id) - (octet_length(payload)) AS text_before
     FROM (
-        SELECT *, max(0, coalesce(due_at - CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + 999, 0) / 1000) AS due_in_ms
+        SELECT *, max(0, coalesce(due_at - {now} + 999, 0) / 1000) AS due_in_ms
         FROM job
         WHERE session = ?2 AND seq > ?3 AND lane = ?1 AND node IS NULL
         ORDER BY seq, id

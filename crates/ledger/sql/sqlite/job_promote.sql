@@ -6,7 +6,7 @@ WHERE id IN (
     SELECT id
     FROM job INDEXED BY job_delayed
     WHERE lane = ?1 AND node IS NULL AND due_at IS NOT NULL
-      AND due_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+      AND due_at <= {now}
     ORDER BY due_at, id
     LIMIT ?2
 )

@@ -3,7 +3,7 @@
 DELETE FROM job_finished
 WHERE id IN (
     SELECT id FROM job_finished f
-    WHERE finished_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+    WHERE finished_at < {now} - ?1 * 1000
       AND {unawaited_sqlite}
     ORDER BY finished_at
     LIMIT ?2

@@ -5,10 +5,10 @@
 UPDATE lease
 SET owner         = ?2,
     fencing_token = fencing_token + 1,
-    acquired_at   = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    renewed_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    expires_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+    acquired_at   = {now},
+    renewed_at    = {now},
+    expires_at    = {now} + ?3 * 1000
 WHERE resource = ?1
   AND (owner = ?2 OR (owner IS NULL AND resource <> 'instance:' || ?2)
-       OR (expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AND resource NOT LIKE 'instance:%'))
+       OR (expires_at <= {now} AND resource NOT LIKE 'instance:%'))
 RETURNING fencing_token, expires_at

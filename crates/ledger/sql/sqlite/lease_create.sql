@@ -4,8 +4,8 @@
 -- ?1 resource, ?2 owner, ?3 length in ms
 INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
 SELECT ?1, ?2, CASE WHEN ?1 LIKE 'plan:%' OR ?1 LIKE 'session:%' THEN 1 ELSE token_floor + 1 END,
-       CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-       CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+       {now}, {now},
+       {now} + ?3 * 1000
 FROM ledger_recovery
 WHERE TRUE
 ON CONFLICT DO NOTHING

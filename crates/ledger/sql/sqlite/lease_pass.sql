@@ -3,13 +3,13 @@
 UPDATE lease
 SET owner         = ?4,
     fencing_token = fencing_token + 1,
-    acquired_at   = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    renewed_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    expires_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?5 * 1000
+    acquired_at   = {now},
+    renewed_at    = {now},
+    expires_at    = {now} + ?5 * 1000
 WHERE resource = ?1 AND owner = ?2 AND fencing_token = ?3
   AND EXISTS (
       SELECT 1 FROM lease i
       WHERE i.resource = 'instance:' || ?4 AND i.owner = ?4
-        AND i.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+        AND i.expires_at > {now}
   )
 RETURNING resource

@@ -4,7 +4,7 @@ DELETE FROM lease
 WHERE resource IN (
     SELECT l.resource FROM lease l
     WHERE l.resource > 'instance:' AND l.resource < 'instance;'
-      AND l.expires_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+      AND l.expires_at < {now} - ?1 * 1000
       AND NOT EXISTS (SELECT 1 FROM instance i WHERE 'instance:' || i.instance_id = l.resource)
       -- One whose jobs are unfinished stays: its token must not start over. Its lanes' names continue its own with '#',
       -- which comes before '$'.

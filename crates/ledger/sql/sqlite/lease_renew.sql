@@ -2,8 +2,8 @@
 -- owner or its token.
 -- ?1 JSON array of {resource, token, lease_ms}, ?2 owner
 UPDATE lease
-SET renewed_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    expires_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + (w.value ->> 'lease_ms') * 1000
+SET renewed_at = {now},
+    expires_at = {now} + (w.value ->> 'lease_ms') * 1000
 FROM json_each(?1) AS w
 WHERE lease.resource = w.value ->> 'resource'
   AND lease.fencing_token = w.value ->> 'token'

@@ -4,13 +4,13 @@
 UPDATE lease
 SET owner         = ?2,
     fencing_token = fencing_token + 1,
-    acquired_at   = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    renewed_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
-    expires_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?4 * 1000
+    acquired_at   = {now},
+    renewed_at    = {now},
+    expires_at    = {now} + ?4 * 1000
 WHERE resource = ?1
   AND owner = ?3
   AND NOT EXISTS (
       SELECT 1 FROM lease i
-      WHERE i.resource = 'instance:' || ?3 AND i.owner = ?3 AND i.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+      WHERE i.resource = 'instance:' || ?3 AND i.owner = ?3 AND i.expires_at > {now}
   )
 RETURNING fencing_token, expires_at

@@ -2,10 +2,10 @@
 -- ?1 signer, ?2 limit, ?3 how far ahead of the time to look, in ms, ?4 the first time, in microseconds
 SELECT * FROM (
     SELECT nonce, hold, updated_at AS granted_at, held_until,
-           CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at
+           {now} AS read_at
     FROM signer_nonce_allocation INDEXED BY signer_nonce_held
     WHERE signer = ?1 AND status = 'HELD'
-      AND held_until <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+      AND held_until <= {now} + ?3 * 1000
       AND held_until >= ?4
     ORDER BY held_until
     LIMIT ?2
@@ -13,10 +13,10 @@ SELECT * FROM (
 UNION ALL
 SELECT * FROM (
     SELECT nonce, hold, updated_at AS granted_at, held_until,
-           CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS read_at
+           {now} AS read_at
     FROM signer_nonce_allocation INDEXED BY signer_nonce_held
     WHERE signer = ?1 AND status = 'HELD'
-      AND held_until > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+      AND held_until > {now} + ?3 * 1000
     ORDER BY held_until
     LIMIT 1
 )

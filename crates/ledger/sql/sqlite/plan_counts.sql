@@ -2,7 +2,7 @@
 -- how many, and for how many milliseconds the oldest has been so. A cancelled task waits for nobody. Tasks are read plan by plan:
 -- most plans are over.
 WITH clock AS (
-    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) AS ms
+    SELECT {now_ms} AS ms
 ), live AS (
     SELECT t.id, t.run, t.status, t.updated_at
     FROM plan p

@@ -1,7 +1,7 @@
 -- Plans that need an owner and have none that lives, in the order of their ids.
 -- ?1 the caller, whose own plans are not among them, ?2 limit
 WITH clock AS (
-    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+    SELECT {now} AS at
 )
 SELECT p.id, held.owner
 FROM plan p

@@ -3,4 +3,4 @@
 DELETE FROM pool_pause
 WHERE pool = ?1
 RETURNING pool, reason, principal, since, until,
-          (until IS NULL OR until > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) AS is_in_force
+          (until IS NULL OR until > {now}) AS is_in_force

@@ -2,5 +2,5 @@
 -- acquired once a millisecond. From now on signers without a row wait for their next nonce.
 -- ?1 by how much at least
 UPDATE ledger_recovery
-SET token_floor = max(token_floor + ?1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER)),
+SET token_floor = max(token_floor + ?1, {now_ms}),
     unknown_signers_wait = true

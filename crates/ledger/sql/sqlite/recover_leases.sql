@@ -2,4 +2,4 @@
 -- ?1 by how much at least
 UPDATE lease
 SET fencing_token = max(fencing_token + ?1, (SELECT token_floor FROM ledger_recovery)), owner = NULL,
-    expires_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+    expires_at = {now}

@@ -6,6 +6,6 @@ FROM (
     SELECT 'session:' || session AS resource FROM session WHERE closed_at IS NULL
     UNION ALL
     SELECT 'plan:' || id FROM plan WHERE finished_at IS NULL
-), ledger_recovery, (SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at)
+), ledger_recovery, (SELECT {now} AS at)
 WHERE true
 ON CONFLICT DO NOTHING

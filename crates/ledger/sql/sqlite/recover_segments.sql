@@ -4,4 +4,4 @@ UPDATE id_segment
 SET next = next + min(CASE WHEN max(step, ?3) > (9223372036854775807 - ?1) / ?2 THEN 9223372036854775807
                            ELSE ?2 * max(step, ?3) + ?1 END,
                       9223372036854775807 - next),
-    updated_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+    updated_at = {now}

@@ -3,4 +3,4 @@
 UPDATE id_sequence
 SET next = next + min(CASE WHEN increment > 9223372036854775807 / ?1 THEN 9223372036854775807 ELSE increment * ?1 END,
                       9223372036854775807 - next),
-    updated_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+    updated_at = {now}

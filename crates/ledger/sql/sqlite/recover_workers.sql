@@ -7,8 +7,8 @@ WITH RECURSIVE numbers (number) AS (
     SELECT number + 1 FROM numbers WHERE number < ?1
 )
 INSERT INTO id_worker (worker, node, mark_ms, fencing_token, updated_at)
-SELECT number, '', CAST(round(unixepoch('subsec') * 1000) AS INTEGER) + ?2, 0,
-       CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+SELECT number, '', {now_ms} + ?2, 0,
+       {now}
 FROM numbers
 WHERE TRUE
 ON CONFLICT (worker) DO UPDATE

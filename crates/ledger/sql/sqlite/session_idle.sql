@@ -3,7 +3,7 @@
 -- answered in any case, so that the next page goes on behind it. Each costs a few steps of indexes.
 -- ?1 after this session, ?2 how many to look at, ?3 how much older rows may look than they are, in ms
 WITH clock AS (
-    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+    SELECT {now} AS at
 )
 SELECT session, is_idle, n = ?2 AS is_last
 FROM (

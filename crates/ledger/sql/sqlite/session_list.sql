@@ -3,7 +3,7 @@
 -- ?1 behind this session, ?2 limit, ?3 tenant, ?4 pool
 SELECT s.session, s.tenant, s.pool, s.route_source, s.route_target, s.requires, s.ordering, s.idle_ms,
        s.created_at, s.closed_at,
-       max(0, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - max(
+       max(0, {now} - max(
            s.created_at, coalesce(s.forgotten_at, 0),
            coalesce((SELECT f.finished_at FROM job_finished f
                      WHERE f.session = s.session ORDER BY f.finished_at DESC LIMIT 1), 0),

@@ -1,6 +1,6 @@
 -- Jobs of sessions are forgotten: their places are not given again, and the sessions count as used now.
 -- ?1 JSON array of {session, seq}, each session once, with the highest place in it
 UPDATE session
-SET purged_seq = max(purged_seq, w.value ->> 'seq'), forgotten_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+SET purged_seq = max(purged_seq, w.value ->> 'seq'), forgotten_at = {now}
 FROM json_each(?1) AS w
 WHERE session.session = w.value ->> 'session'

@@ -2,7 +2,7 @@
 -- submitted.
 -- ?1 session
 SELECT s.*,
-       max(0, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - max(
+       max(0, {now} - max(
            s.created_at, coalesce(s.forgotten_at, 0),
            coalesce((SELECT finished_at FROM job_finished WHERE session = ?1 ORDER BY finished_at DESC LIMIT 1), 0),
            coalesce((SELECT created_at FROM job WHERE session = ?1 ORDER BY seq DESC LIMIT 1), 0)

@@ -3,11 +3,11 @@
 -- ?1 from this signer, ?2 to this signer, ?3 limit
 SELECT s.signer, s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight, s.shared_keys, s.recovering,
        l.owner, l.fencing_token,
-       max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS lease_expires_in_ms,
+       max((l.expires_at - ({now}) + 999) / 1000, 0) AS lease_expires_in_ms,
        (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = s.signer) AS last_nonce,
        (SELECT count(*) FROM signer_nonce_allocation INDEXED BY signer_nonce_held
         WHERE signer = s.signer AND status = 'HELD') AS held,
-       (SELECT max(((CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) - min(updated_at)) / 1000, 0)
+       (SELECT max((({now}) - min(updated_at)) / 1000, 0)
         FROM signer_nonce_allocation INDEXED BY signer_nonce_held
         WHERE signer = s.signer AND status = 'HELD') AS oldest_hold_ms,
        (SELECT count(*) FROM signer_nonce_allocation INDEXED BY signer_nonce_hole

@@ -14,13 +14,13 @@ WITH RECURSIVE holder AS (
 SELECT h.signer,
        (SELECT min(held_until) FROM signer_nonce_allocation INDEXED BY signer_nonce_held
         WHERE signer = h.signer AND status = 'HELD')
-       <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?4 * 1000
+       <= {now} + ?4 * 1000
        AND NOT EXISTS (
            SELECT 1 FROM lease l
            JOIN lease i ON i.resource = 'instance:' || l.owner
            WHERE l.resource = 'signer:' || h.signer AND l.owner <> ?1
-             AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
-             AND i.owner = l.owner AND i.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+             AND l.expires_at > {now}
+             AND i.owner = l.owner AND i.expires_at > {now}
        ) AS is_overdue
 FROM holder h
 WHERE h.signer IS NOT NULL

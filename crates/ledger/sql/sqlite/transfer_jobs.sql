@@ -4,5 +4,5 @@ UPDATE job AS j
 SET lane = w.value ->> 'lane', due_at = NULL
 FROM json_each(?1) AS w
 WHERE j.id = w.value ->> 'id' AND j.lane = ?2 AND j.state = 'CREATED' AND NOT j.held
-  AND (j.due_at IS NULL OR j.due_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)
+  AND (j.due_at IS NULL OR j.due_at <= {now})
 RETURNING id

@@ -7,6 +7,6 @@ WHERE instance_id IN (SELECT value FROM json_each(?1)) AND nodes IS NOT NULL
   AND EXISTS (
       SELECT 1 FROM lease l
       WHERE l.resource = 'instance:' || instance_id AND l.owner = instance_id
-        AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
+        AND l.expires_at > {now}
   )
 RETURNING instance_id

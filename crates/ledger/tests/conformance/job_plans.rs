@@ -27,7 +27,7 @@ struct Load {
 /// `both` before the name of a statement that has one file for both databases.
 macro_rules! load {
     (both $name:literal, $types:literal, $values:literal, $indexes:expr) => {
-        load!("both", "both", $name, $types, $values, $indexes)
+        load!("both/sqlite", "both/postgres", $name, $types, $values, $indexes)
     };
     ($name:literal, $types:literal, $values:literal, $indexes:expr) => {
         load!("sqlite", "postgres", $name, $types, $values, $indexes)
@@ -181,7 +181,7 @@ async fn sqlite_finds_a_lanes_jobs_by_their_indexes() {
     assert!(plan.contains("job_in_flight"), "{plan}");
     // The dead without those that were dismissed.
     let list = with_mark(sql!("sqlite/job_list_finished"), "dead");
-    let next = sql!("both/bulk_next_finished").replace("--? by_", "--? ");
+    let next = sql!("both/sqlite/bulk_next_finished").replace("--? by_", "--? ");
     for dead in [list, with_mark(&next, "dead")] {
         let plan = explained_by_sqlite(&mut asks, &dead, "'x', 10, 10").await;
         assert!(plan.contains("job_finished_undismissed"), "{plan}");
@@ -204,7 +204,7 @@ async fn sqlite_finds_what_is_of_one_tenant_or_pool_by_their_indexes() {
 async fn sqlite_finds_plans_of_one_status_and_entries_of_the_audit_by_their_indexes() {
     let b = Bench::sqlite().await;
     let mut asks = SqliteConnection::connect(&b.options.url).await.unwrap();
-    let (plans, audit) = (sql!("both/plan_list"), sql!("sqlite/audit_list"));
+    let (plans, audit) = (sql!("both/sqlite/plan_list"), sql!("sqlite/audit_list"));
     for (statement, mark, index) in [
         (plans, "status", "plan_status"),
         (audit, "principal", "audit_principal"),
@@ -427,7 +427,7 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     let mut session = PgConnection::connect(&b.options.url).await.unwrap();
     fill_finished(&mut session).await;
     sqlx::raw_sql("SET plan_cache_mode = force_generic_plan").execute(&mut session).await.unwrap();
-    let next = sql!("both/bulk_next_finished");
+    let next = sql!("both/postgres/bulk_next_finished");
     for (mark, index) in LISTS {
         let next = with_mark(&next.replace("--? by_", "--? "), mark);
         let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
@@ -443,7 +443,7 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     // Where no index is of the filter, and for unfinished jobs, a scan reads so many rows in the order of their ids.
     for (name, next, index) in [
         ("next_any", next, "job_finished_rest_pkey"),
-        ("next_unfinished", sql!("both/bulk_next_unfinished"), "job_pkey"),
+        ("next_unfinished", sql!("both/postgres/bulk_next_unfinished"), "job_pkey"),
     ] {
         let types = "uuid, timestamptz, bigint, text, text, text, text, text, uuid, bigint";
         let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed', \
@@ -626,7 +626,7 @@ async fn what_is_behind_the_last_place_of_a_long_session_is_found_at_once() {
         .await
         .unwrap();
     let results = sql!("postgres/session_results");
-    let places = sql!("both/session_places");
+    let places = sql!("both/postgres/session_places");
     let counts = sql!("postgres/session_counts");
     let attempts = sql!("postgres/session_last_attempts");
     let behind =

@@ -1,0 +1,1 @@
+CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
