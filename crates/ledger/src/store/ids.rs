@@ -26,13 +26,13 @@ const SEGMENT_SHOW: Statement = statement!(both "id_segment_show");
 const SEGMENT_LIST: Statement = statement!(both "id_segment_list");
 const SEGMENT_LOCK: Statement = statement!("id_segment_lock");
 const SEGMENT_CHANGE: Statement = statement!("id_segment_change");
-const SEGMENT_CREATE: Statement = statement!("id_segment_create");
+const SEGMENT_CREATE: Statement = statement!(both "id_segment_create");
 const SEQUENCE_GRANT: Statement = statement!("id_sequence_grant");
 const SEQUENCE_KNOWN: Statement = statement!("id_sequence_known");
 const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
 const SEQUENCE_LOCK: Statement = statement!("id_sequence_lock");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
-const SEQUENCE_CREATE: Statement = statement!("id_sequence_create");
+const SEQUENCE_CREATE: Statement = statement!(both "id_sequence_create");
 
 impl Store {
     /// Begins an ask of a statement that is fenced by a worker number's lease.

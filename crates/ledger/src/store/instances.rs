@@ -10,11 +10,11 @@ use crate::instances::{Instance, Instances, NewInstance, Peer};
 use crate::records::{self, InstanceRow, LeaseCountRow, PeerRow};
 use crate::sql::{Statement, statement};
 
-const REGISTER: Statement = statement!("instance_register");
+const REGISTER: Statement = statement!(both "instance_register");
 const NOTE_BUS: Statement = statement!(both "instance_bus");
-const LIST: Statement = statement!("instance_list");
+const LIST: Statement = statement!(both "instance_list");
 const PEERS: Statement = statement!("instance_peers");
-const LEASE_COUNTS: Statement = statement!("lease_counts");
+const LEASE_COUNTS: Statement = statement!(both "lease_counts");
 const URL: Statement = statement!(both "instance_url");
 const END: Statement = statement!("instance_end");
 const PURGE: Statement = statement!("instance_purge");

@@ -10,11 +10,11 @@ use crate::{Result, Settings};
 
 const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
-const PAUSES: Statement = statement!("pool_pauses");
+const PAUSES: Statement = statement!(both "pool_pauses");
 const PAUSE: Statement = statement!("pool_pause");
 const FORGET: Statement = statement!("pool_forget");
-const RESUME: Statement = statement!("pool_resume");
-const REPLACE: Statement = statement!("setting_replace");
+const RESUME: Statement = statement!(both "pool_resume");
+const REPLACE: Statement = statement!(both "setting_replace");
 
 impl Store {
     /// The version and the value. It is read with each look at the other instances.

@@ -13,7 +13,7 @@ use crate::transfers::{NODES_NOTE_BYTES_MAX, NOTES_MAX, TRANSFER_JOBS_MAX, Trans
 
 const NOTE: Statement = statement!(both "transfer_note");
 const GIVEN: Statement = statement!(both "transfer_given");
-const LIST: Statement = statement!("transfer_list");
+const LIST: Statement = statement!(both "transfer_list");
 const OPEN: Statement = statement!("transfer_open");
 const JOBS: Statement = statement!("transfer_jobs");
 const PASS: Statement = statement!("lease_pass");

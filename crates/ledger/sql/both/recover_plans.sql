@@ -5,5 +5,5 @@ INSERT INTO plan_event (plan, seq, document, at)
 SELECT p.id, coalesce((SELECT max(e.seq) FROM plan_event e WHERE e.plan = p.id), 0) + $1,
        '{"kind":"status","before":"' || p.status || '","after":"' || p.status
            || '","reason":"the ledger was recovered from an older state"}',
-       now()
+       {now}
 FROM plan p

@@ -2,4 +2,4 @@
 -- $1 pool
 DELETE FROM pool_pause
 WHERE pool = $1
-RETURNING pool, reason, principal, since, until, (until IS NULL OR until > now()) AS is_in_force
+RETURNING pool, reason, principal, since, until, (until IS NULL OR until > {now}) AS is_in_force

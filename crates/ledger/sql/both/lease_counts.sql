@@ -6,7 +6,7 @@ WITH piece AS (
 )
 SELECT owner,
        count(*) AS found,
-       count(*) FILTER (WHERE expires_at > now() AND resource <> 'instance:' || owner) AS live,
+       count(*) FILTER (WHERE expires_at > {now} AND resource <> 'instance:' || owner) AS live,
        (SELECT resource FROM piece ORDER BY resource DESC LIMIT 1) AS last
 FROM piece
 GROUP BY owner
