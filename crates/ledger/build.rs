@@ -50,18 +50,16 @@ fn write_out_statements(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The parts of a database's statements: the mark of each, and its text. The mark of `NAME.sql` is `{NAME}`; that of a part which
-/// the database has for itself, `NAME_DATABASE.sql`, is also `{NAME}`. A part may have marks of those before it in the order of
+/// The parts of a database's statements: the mark of each, and its text. The mark of `NAME.sql` is `{NAME}`, and so is that of
+/// `NAME_DATABASE.sql`, which the database has in words of its own. A part may have marks of those before it in the order of
 /// their names.
 fn parts(folder: &Path, database: &str) -> Result<Vec<(String, String)>, Box<dyn Error>> {
-    let mut parts = Vec::new();
+    let mut parts = Vec::<(String, String)>::new();
     for file in sql_files(folder)? {
         let name = file.file_stem().unwrap_or_default().display().to_string();
+        let shared = name.strip_suffix(database).and_then(|name| name.strip_suffix('_')).unwrap_or(&name);
         let text = with_parts(fs::read_to_string(&file)?, &parts).trim_end().to_owned();
-        if let Some(shared) = name.strip_suffix(database).and_then(|shared| shared.strip_suffix('_')) {
-            parts.push((format!("{{{shared}}}"), text.clone()));
-        }
-        parts.push((format!("{{{name}}}"), text));
+        parts.push((format!("{{{shared}}}"), text));
     }
     Ok(parts)
 }

@@ -5,7 +5,7 @@ DELETE FROM job_finished_rest
 WHERE id IN (
     SELECT id FROM job_finished_rest f
     WHERE finished_at < now() - $1 * interval '1 millisecond'
-      AND {unawaited_postgres}
+      AND {unawaited}
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 )

@@ -8,7 +8,7 @@ WITH locked AS MATERIALIZED (
     WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3
       AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? dead
       AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL) --? not_dead
-      AND {unawaited_postgres}
+      AND {unawaited}
     ORDER BY id
     FOR UPDATE
 )

@@ -5,7 +5,7 @@ DELETE FROM job_finished
 WHERE id IN (
     SELECT id FROM job_finished f
     WHERE id < $2 AND finished_at < now() - $1 * interval '1 millisecond'
-      AND {unawaited_postgres}
+      AND {unawaited}
     ORDER BY id
     LIMIT $3
     FOR UPDATE SKIP LOCKED

@@ -5,5 +5,5 @@ DELETE FROM job_finished AS f
 WHERE id IN (SELECT value FROM json_each(?1))
   AND outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL --? dead
   AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL) --? not_dead
-  AND {unawaited_sqlite}
+  AND {unawaited}
 RETURNING id, session, seq

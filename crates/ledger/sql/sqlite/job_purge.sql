@@ -4,7 +4,7 @@ DELETE FROM job_finished
 WHERE id IN (
     SELECT id FROM job_finished f
     WHERE finished_at < {now} - ?1 * 1000
-      AND {unawaited_sqlite}
+      AND {unawaited}
     ORDER BY finished_at
     LIMIT ?2
 )

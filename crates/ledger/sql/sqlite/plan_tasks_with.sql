@@ -1,6 +1,6 @@
 -- The tasks of a plan with one of these statuses in their order. A page ends early when its tasks become too many bytes.
 -- ?1 plan, ?2 behind this place (-1 for the start), ?3 limit, ?4 JSON array of statuses, ?5 bytes after which a page ends
-{shown_task_sqlite}
+{shown_task}
 WHERE t.id IN (
     SELECT id
     FROM (

@@ -1,6 +1,6 @@
 -- The tasks of a tenant, newest first. A page ends early when its tasks become too many bytes.
 -- $1 tenant, $2 before this task, $3 limit, $4 bytes after which a page ends
-{shown_task_postgres}
+{shown_task}
 WHERE t.id IN (
     SELECT id
     FROM (

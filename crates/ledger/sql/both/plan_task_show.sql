@@ -1,4 +1,4 @@
 -- A task.
 -- $1 task
-{shown_task_postgres}
+{shown_task}
 WHERE t.id = $1

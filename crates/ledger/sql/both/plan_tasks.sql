@@ -1,6 +1,6 @@
 -- The tasks of a plan in their order. A page ends early when its tasks become too many bytes.
 -- $1 plan, $2 behind this place (-1 for the start), $3 limit, $4 bytes after which a page ends
-{shown_task_postgres}
+{shown_task}
 WHERE t.id IN (
     SELECT id
     FROM (

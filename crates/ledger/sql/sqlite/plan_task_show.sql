@@ -1,4 +1,0 @@
--- A task.
--- ?1 task
-{shown_task_sqlite}
-WHERE t.id = ?1
