@@ -474,8 +474,8 @@ async fn on_postgres<T>(
 ) -> Result<T> {
     let (mut session, _turn) = pools.lend(way).await?;
     if way.effect() == Effect::Writes && position > 0 {
-        let note = committer::POSITION.on(Kind::Postgres).bind(position);
-        let told = tokio::time::timeout(limit, Session::Postgres(&mut session).touch(note)).await;
+        let mut told_to = Session::Postgres(&mut session);
+        let told = tokio::time::timeout(limit, server::note_position(&mut told_to, position)).await;
         if !matches!(told, Ok(Ok(_))) {
             session.close_on_drop();
             let late = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());

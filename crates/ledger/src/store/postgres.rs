@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL: its connections, what each may wait for, and the migrations at the start.
 
+mod committer;
 mod server_sessions;
 mod unprepared;
 
@@ -18,18 +19,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use url::{Url, form_urlencoded};
 
-use super::committer::Committer;
+use super::committer::Watches;
 use super::failure::{has_code, read_failed};
 use super::{Store, Way, lent};
 use crate::identity::Remembered;
 use crate::migrations::{self, Migrate, MigrateFailure};
-use crate::outage::OutageWatch;
 use crate::pause::jittered;
 use crate::train::Trains;
-use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, TlsFile, TlsFiles};
-use server_sessions::PINGS_PER_CALL;
-pub(super) use server_sessions::{KNOWN_WELL_FOR, ServerSessions};
+use committer::Committer;
+use server_sessions::{KNOWN_WELL_FOR, PINGS_PER_CALL, ServerSessions};
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
 /// longer than that for a paused owner's last transaction.
@@ -221,9 +220,9 @@ pub(super) async fn reach(
 ) -> Result<Store> {
     let connect = connect_options(&options.url)?;
     settle(&connect, options.connect_timeout_ms, migrate).await?;
-    let outage = OutageWatch::default();
+    let watches = Watches::default();
     let sessions = |name: &str| {
-        ServerSessions::named(&connect, name).noted_by(&outage).with([
+        ServerSessions::named(&connect, name).noted_by(&watches.outage).with([
             ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS),
             ("lock_timeout", LOCK_WAIT_MS),
             ("statement_timeout", options.call_timeout_ms),
@@ -250,14 +249,8 @@ pub(super) async fn reach(
             })
         })
     };
-    let watch = WriteWatch::default();
     let committer = |sessions: &ServerSessions| {
-        Committer::postgres(
-            sessions.clone(),
-            (call_timeout, OPEN_MAX),
-            (watch.clone(), outage.clone()),
-            remembered.clone(),
-        )
+        Committer::new(sessions.clone(), remembered.clone(), watches.clone(), call_timeout)
     };
     let trains = sessions("fencepost trains").with(BY_INDEXES).with(BY_KEYS).reaching(&remembered);
     let sequences = sessions("fencepost sequences").reaching(&remembered);
@@ -301,8 +294,8 @@ pub(super) async fn reach(
         plan_trains: Trains::start(&job_committers[..plan_committers], || committer(&trains)),
         result_reads: Default::default(),
         durability_log: Default::default(),
-        watch: watch.clone(),
-        outage: outage.clone(),
+        watch: watches.writes.clone(),
+        outage: watches.outage.clone(),
         remembered: remembered.clone(),
         call_timeout,
         _locks: [None, None],

@@ -11,6 +11,7 @@ const SERVER: Statement = statement!(postgres "server_show");
 const LACKS: Statement = statement!(postgres "server_lacks");
 const LOWER: Statement = statement!(postgres "identity_lower");
 const TIMELINE: Statement = statement!(postgres "timeline_note");
+const POSITION: Statement = statement!(postgres "position_note");
 
 /// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
 /// what this process was answered. Refuses any other server than the one that a look accepted, and one that did not tell in time.
@@ -35,6 +36,11 @@ pub(super) async fn reaches_accepted(
     } else {
         Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
     }
+}
+
+/// Tells a session the position of the ledger.
+pub(super) async fn note_position(session: &mut Session<'_>, position: i64) -> sqlx::Result<()> {
+    session.touch(POSITION.on(Kind::Postgres).bind(position)).await.map(drop)
 }
 
 /// What a look has reached.

@@ -1,5 +1,6 @@
 //! The ledger in a SQLite file: how it is opened and copied, and the lock that keeps other processes out.
 
+mod committer;
 mod lock;
 mod partial_file;
 mod pools;
@@ -12,15 +13,14 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use tokio::runtime;
 
-use super::committer::Committer;
+use super::committer::Watches;
 use super::failure::write_failed;
 use super::{Store, Way};
 use crate::folders::{folder_of, keep_folder_of};
 use crate::migrations::{self, Migrate, MigrateFailure};
-use crate::outage::OutageWatch;
 use crate::train::Trains;
-use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, sql};
+use committer::Committer;
 pub(super) use lock::FileLock;
 use partial_file::PartialFile;
 pub(crate) use pools::Pools;
@@ -51,9 +51,8 @@ pub(super) async fn reach(
     lock::refuse_other_names(&path)?;
     let pools = Pools::open(path, options).await?;
     settle(&pools, migrate).await?;
-    let watch = WriteWatch::default();
-    let outage = OutageWatch::default();
-    let committer = || Committer::sqlite(pools.clone(), (watch.clone(), outage.clone()));
+    let watches = Watches::default();
+    let committer = || Committer { pools: pools.clone(), watches: watches.clone() };
     let here = &[runtime::Handle::current()];
     // Committers for the one writer: each kind of work has its own, and all take turns with the writes that are by themselves.
     // Acquires and renewals board before these.
@@ -64,8 +63,8 @@ pub(super) async fn reach(
         plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
         durability_log: Default::default(),
-        watch: watch.clone(),
-        outage: outage.clone(),
+        watch: watches.writes.clone(),
+        outage: watches.outage.clone(),
         remembered: Default::default(),
         call_timeout: Duration::from_millis(options.call_timeout_ms),
         pools: super::Pools::Sqlite(pools.clone()),

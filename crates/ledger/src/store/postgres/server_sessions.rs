@@ -39,7 +39,7 @@ const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; SET 
      FROM pg_settings WHERE name = 'synchronous_commit'; ";
 
 /// A session that was idle for longer is pinged before it is lent.
-pub(in crate::store) const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
+pub(super) const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// One that does not answer the ping within this part of a call's limit is replaced, so that there is time for the call on a
 /// new one: not sooner, since a server that is slow for a moment must not have all of them made anew. Vital ones have a limit
 /// of their own.
@@ -47,7 +47,7 @@ pub(super) const PINGS_PER_CALL: u32 = 4;
 
 /// How sessions of one kind are begun.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct ServerSessions {
+pub(super) struct ServerSessions {
     connect: PgConnectOptions,
     /// The statements that set what such a session has.
     settings: Arc<str>,
@@ -82,7 +82,7 @@ impl ServerSessions {
     }
 
     /// Begins one.
-    pub(in crate::store) async fn begin(&self) -> sqlx::Result<PgConnection> {
+    pub(super) async fn begin(&self) -> sqlx::Result<PgConnection> {
         let mut session = PgConnection::connect_with(&self.connect).await?;
         prepare(&mut session, Arc::clone(&self.settings), self.remembered.clone()).await?;
         self.outage.wrote();
@@ -90,7 +90,7 @@ impl ServerSessions {
     }
 
     /// Whether one that was idle still answers, for a call with this limit.
-    pub(in crate::store) async fn answers(session: &mut PgConnection, limit: Duration) -> bool {
+    pub(super) async fn answers(session: &mut PgConnection, limit: Duration) -> bool {
         tokio::time::timeout(limit / PINGS_PER_CALL, session.ping()).await.is_ok_and(|answer| answer.is_ok())
     }
 
