@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use domain::Timestamp;
 use futures_util::future::BoxFuture;
 
-use super::{Store, Way};
+use super::{Decided, Store};
 use crate::jobs::{Lane, Unwritten};
 use crate::keys::Keeping;
 use crate::sql::{Rows, Session, Statement, Transaction, statement};
@@ -45,21 +45,17 @@ impl Store {
         lane: &Lane,
         work: impl for<'t> FnOnce(&'t mut Transaction<'_>) -> BoxFuture<'t, sqlx::Result<T>> + Send + 'static,
     ) -> crate::Result<Result<T, Unwritten>> {
-        let (lane, remembered) = (lane.clone(), self.remembered.clone());
-        self.with(Way::Writes, move |mut session| {
+        let lane = lane.clone();
+        self.in_transaction(move |transaction| {
             Box::pin(async move {
-                let mut transaction = session.begin().await?;
-                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+                let (fences, _) = fence(transaction, &[Some(lane.fence_claim())]).await?;
                 if fences != [Fence::Holds] {
-                    transaction.rollback().await?;
-                    return Ok(Err(match fences[0] {
+                    return Ok(Decided::Rollback(Err(match fences[0] {
                         Fence::Again => Unwritten::Again,
                         Fence::Fenced | Fence::Holds => Unwritten::Fenced,
-                    }));
+                    })));
                 }
-                let done = work(&mut transaction).await?;
-                remembered.answered(transaction.commit().await?, None);
-                Ok(Ok(done))
+                Ok(Decided::Commit(Ok(work(transaction).await?)))
             })
         })
         .await
