@@ -171,6 +171,11 @@ impl Transaction<'_> {
         answer.records()
     }
 
+    /// As [`Self::all`], of a statement that answers one row at most.
+    pub(crate) async fn optional<T: FromEither>(&mut self, ask: Ask) -> sqlx::Result<Option<T>> {
+        Ok(self.all::<T>(ask).await?.into_iter().next())
+    }
+
     /// Notes its mark, if that is known: its end does not ask for it then.
     pub(crate) fn saw_mark(&mut self, mark: Option<Mark>) {
         self.mark = self.mark.or(mark);

@@ -135,11 +135,11 @@ impl Bulks for Store {
                         .bind(i64::from(BULKS_OPEN_MAX))
                         .bind(i64::from(BULKS_OPEN_OF_ONE_MAX))
                         .at(transaction.at());
-                    let made = transaction.all(create).await?.into_iter().next();
+                    let made = transaction.optional(create).await?;
                     if made.is_none() {
                         return Ok(Decided::Rollback(None));
                     }
-                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, by.as_ref().as_slice()).await?;
                     Ok(Decided::Commit(made))
                 })
             })
@@ -251,7 +251,7 @@ impl Bulks for Store {
                         .bind(page.len() as i64 - done)
                         .bind(0_i64)
                         .bind(None::<&str>);
-                    let noted = transaction.all(progress).await?.into_iter().next();
+                    let noted = transaction.optional(progress).await?;
                     if noted.is_none() {
                         return Ok(Decided::Rollback(None));
                     }
@@ -296,7 +296,7 @@ impl Bulks for Store {
                 if changed == 0 {
                     settle_commit(transaction).await?;
                 } else {
-                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, by.as_ref().as_slice()).await?;
                 }
                 Ok(Decided::Commit(()))
             })

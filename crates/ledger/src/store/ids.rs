@@ -170,7 +170,7 @@ where
     Row: FromEither,
     Record: TryFrom<Row, Error = Error>,
 {
-    let row = transaction.all::<Row>(ask).await?.into_iter().next();
+    let row: Option<Row> = transaction.optional(ask).await?;
     row.map(Record::try_from).transpose().map_err(|error| sqlx::Error::Decode(error.into()))
 }
 

@@ -317,7 +317,7 @@ impl Jobs for Store {
                     // A call before this one may have dismissed them without an answer.
                     settle_commit(transaction).await?;
                 } else {
-                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, by.as_ref().as_slice()).await?;
                 }
                 Ok(Decided::Commit(dismissed))
             })
@@ -331,7 +331,7 @@ impl Jobs for Store {
             Box::pin(async move {
                 let deleted = removal::delete(transaction, &jobs, &JobFilter::default()).await?;
                 if !deleted.is_empty() {
-                    audit::add(transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    audit::add(transaction, by.as_ref().as_slice()).await?;
                 }
                 Ok(Decided::Commit(deleted))
             })

@@ -419,8 +419,7 @@ async fn break_lock(
         // The plan may have been purged meanwhile.
         by = locker(transaction, lock).await?;
     }
-    let held: Option<(String, i64)> =
-        transaction.all(HELD.on(kind).bind(lock.as_str()).at(at)).await?.into_iter().next();
+    let held: Option<(String, i64)> = transaction.optional(HELD.on(kind).bind(lock.as_str()).at(at)).await?;
     let Some((owner, held)) = held else { return Ok(LockBreak::NotHeld) };
     let task = owner.strip_prefix("task:").and_then(TaskId::parse);
     let (Some(task), true) = (task, Token::new(held) == token) else {

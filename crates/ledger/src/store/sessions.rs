@@ -72,8 +72,8 @@ impl Store {
                     .bind(opener.as_ref().map(|opener| opener.principal.as_str()))
                     .bind(opener.as_ref().map_or(0, |opener| i64::from(opener.sessions_max)))
                     .at(transaction.at());
-                let made: Vec<(Moment,)> = transaction.all(create).await?;
-                Ok(match made.into_iter().next() {
+                let made: Option<(Moment,)> = transaction.optional(create).await?;
+                Ok(match made {
                     Some((at,)) => Decided::Commit(Making::Made(at)),
                     None => Decided::Rollback(Making::Exists),
                 })

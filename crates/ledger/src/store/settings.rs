@@ -37,8 +37,9 @@ impl Store {
         self.in_transaction(move |transaction| {
             Box::pin(async move {
                 let kind = transaction.kind();
-                let shown: Vec<(i64, String)> = transaction.all(SHOW.on(kind).bind(name.as_str())).await?;
-                let before = shown.into_iter().next().map(|(_, value)| value);
+                let shown: Option<(i64, String)> =
+                    transaction.optional(SHOW.on(kind).bind(name.as_str())).await?;
+                let before = shown.map(|(_, value)| value);
                 let replace = REPLACE.on(kind).bind(name.as_str()).bind(value.as_str()).bind(version);
                 if transaction.touch(replace).await? != 1 {
                     return Ok(Decided::Rollback(false));
@@ -109,8 +110,8 @@ impl Settings for Store {
                         .bind(&*by.principal)
                         .bind(for_ms)
                         .at(transaction.at());
-                    let paused: Vec<PauseRow> = transaction.all(pause).await?;
-                    let paused = paused.into_iter().next().ok_or(sqlx::Error::RowNotFound)?;
+                    let paused: Option<PauseRow> = transaction.optional(pause).await?;
+                    let paused = paused.ok_or(sqlx::Error::RowNotFound)?;
                     audit::add(transaction, &[&by.changed(before, paused.text())]).await?;
                     Ok(Decided::Commit(paused))
                 })

@@ -290,13 +290,13 @@ pub(super) async fn lock(
 /// Who has a lock that was not to be had.
 pub(super) async fn locker(transaction: &mut Transaction<'_>, lock: &Resource) -> sqlx::Result<Locker> {
     let owner: Option<(Option<String>,)> =
-        transaction.all(OWNER.on(transaction.kind()).bind(lock.as_str())).await?.into_iter().next();
+        transaction.optional(OWNER.on(transaction.kind()).bind(lock.as_str())).await?;
     let owner = owner.and_then(|(owner,)| owner).unwrap_or_default();
     let task = owner.strip_prefix("task:").and_then(TaskId::parse);
     let plan = match task {
         Some(task) => {
             let ask = TASK_SHOW.on(transaction.kind()).bind(TaskKey(task));
-            transaction.all::<TaskRow>(ask).await?.into_iter().next().map(|row| row.plan())
+            transaction.optional::<TaskRow>(ask).await?.map(|row| row.plan())
         }
         None => None,
     };
