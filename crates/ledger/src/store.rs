@@ -64,9 +64,9 @@ const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
 /// The ledger over one of the databases.
 pub(crate) struct Store {
     pools: Pools,
-    trains: Trains<Batch>,
+    nonce_trains: Trains<Batch>,
     job_trains: Trains<JobBatch>,
-    sequences: Trains<Grant>,
+    sequence_trains: Trains<Grant>,
     plan_trains: Trains<PlanBatch>,
     result_reads: ResultReads,
     durability_log: DurabilityLog,

@@ -143,7 +143,7 @@ impl Ids for Store {
     }
 
     async fn grant_sequence(&self, sequence: &SequenceName, count: u64) -> Result<SequenceGrant> {
-        self.sequences.commit(Grant { sequence: sequence.clone(), count }, self.call_timeout).await
+        self.sequence_trains.commit(Grant { sequence: sequence.clone(), count }, self.call_timeout).await
     }
 
     async fn put_sequence(

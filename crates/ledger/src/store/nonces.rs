@@ -96,7 +96,7 @@ impl Nonces for Store {
     }
 
     async fn commit_linked(&self, batch: Batch, link: Link) -> Result<Verdict> {
-        self.trains.commit_linked(batch, link, self.call_timeout).await
+        self.nonce_trains.commit_linked(batch, link, self.call_timeout).await
     }
 
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {

@@ -156,6 +156,59 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
+    /// Pools of sessions that are begun so. Each opens its connections as they are needed.
+    fn new(sessions: impl Fn(&str) -> ServerSessions, remembered: &Remembered, options: &Options) -> Self {
+        let call_timeout = Duration::from_millis(options.call_timeout_ms);
+        let pool = |max, ping_max, is_kept: fn(&Remembered, Duration) -> bool| {
+            let remembered = remembered.clone();
+            let pool = PgPoolOptions::new().max_connections(max);
+            // The driver tries again until then where the server gives no more connections.
+            let pool = pool.acquire_timeout(call_timeout * ACQUIRE_TENTHS / 10);
+            // A call that waits for a connection says so itself.
+            let pool = pool.acquire_slow_threshold(call_timeout * 2);
+            // After a restart of the server the dead ones are replaced instead of failing a request each.
+            pool.test_before_acquire(false).before_acquire(move |session, used| {
+                let is_kept = is_kept(&remembered, used.age);
+                Box::pin(async move {
+                    // One that is dead is replaced without a word: the outage has its own line.
+                    let is_well = async {
+                        let answer = tokio::time::timeout(ping_max, session.ping()).await;
+                        answer.is_ok_and(|answer| answer.is_ok())
+                    };
+                    Ok(is_kept && (used.idle_for <= KNOWN_WELL_FOR || is_well.await))
+                })
+            })
+        };
+        let requests = sessions("fencepost").with(BY_INDEXES);
+        let by_keys = (options.connections_max / 2).max(1);
+        let requests_max = (options.connections_max - by_keys).max(1);
+        let reads_max = (requests_max * READS_OF_FOUR / 4).max(1);
+        let ping_max = call_timeout / PINGS_PER_CALL;
+        Self {
+            requests: requests.clone().reaching(remembered).pool(pool(
+                requests_max,
+                ping_max,
+                Remembered::keeps,
+            )),
+            read_turns: Arc::new(Semaphore::new(reads_max as usize)),
+            by_keys: requests.with(BY_KEYS).reaching(remembered).pool(pool(
+                by_keys,
+                ping_max,
+                Remembered::keeps,
+            )),
+            vital: sessions("fencepost vital").reaching(remembered).pool(pool(
+                VITAL_CONNECTIONS,
+                VITAL_PING_MAX,
+                Remembered::keeps,
+            )),
+            looks: sessions("fencepost looks").pool(pool(
+                LOOK_CONNECTIONS,
+                VITAL_PING_MAX,
+                |remembered, _age| remembered.keeps_look(),
+            )),
+        }
+    }
+
     /// Lends a connection, and waits for a turn and the connection no longer than a call may take. The turn lasts until it is
     /// dropped.
     ///
@@ -220,7 +273,7 @@ pub(super) async fn reach(
 ) -> Result<Store> {
     let connect = connect_options(&options.url)?;
     settle(&connect, options.connect_timeout_ms, migrate).await?;
-    let watches = Watches::default();
+    let (watches, remembered) = (Watches::default(), Remembered::default());
     let sessions = |name: &str| {
         ServerSessions::named(&connect, name).noted_by(&watches.outage).with([
             ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS),
@@ -229,69 +282,21 @@ pub(super) async fn reach(
         ])
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
-    let remembered = Remembered::default();
-    let pool = |max, ping_max, is_kept: fn(&Remembered, Duration) -> bool| {
-        let remembered = remembered.clone();
-        let pool = PgPoolOptions::new().max_connections(max);
-        // The driver tries again until then where the server gives no more connections.
-        let pool = pool.acquire_timeout(call_timeout * ACQUIRE_TENTHS / 10);
-        // A call that waits for a connection says so itself.
-        let pool = pool.acquire_slow_threshold(call_timeout * 2);
-        // After a restart of the server the dead ones are replaced instead of failing a request each.
-        pool.test_before_acquire(false).before_acquire(move |session, used| {
-            let is_kept = is_kept(&remembered, used.age);
-            Box::pin(async move {
-                // One that is dead is replaced without a word: the outage has its own line.
-                let is_well = async {
-                    tokio::time::timeout(ping_max, session.ping()).await.is_ok_and(|answer| answer.is_ok())
-                };
-                Ok(is_kept && (used.idle_for <= KNOWN_WELL_FOR || is_well.await))
-            })
-        })
-    };
     let committer = |sessions: &ServerSessions| {
         Committer::new(sessions.clone(), remembered.clone(), watches.clone(), call_timeout)
     };
     let trains = sessions("fencepost trains").with(BY_INDEXES).with(BY_KEYS).reaching(&remembered);
     let sequences = sessions("fencepost sequences").reaching(&remembered);
-    let requests = sessions("fencepost").with(BY_INDEXES);
-    let by_keys = (options.connections_max / 2).max(1);
-    let requests_max = (options.connections_max - by_keys).max(1);
-    let reads_max = (requests_max * READS_OF_FOUR / 4).max(1);
-    let ping_max = call_timeout / PINGS_PER_CALL;
-    let pools = Pools {
-        requests: requests.clone().reaching(&remembered).pool(pool(
-            requests_max,
-            ping_max,
-            Remembered::keeps,
-        )),
-        read_turns: Arc::new(Semaphore::new(reads_max as usize)),
-        by_keys: requests.with(BY_KEYS).reaching(&remembered).pool(pool(
-            by_keys,
-            ping_max,
-            Remembered::keeps,
-        )),
-        vital: sessions("fencepost vital").reaching(&remembered).pool(pool(
-            VITAL_CONNECTIONS,
-            VITAL_PING_MAX,
-            Remembered::keeps,
-        )),
-        looks: sessions("fencepost looks").pool(pool(
-            LOOK_CONNECTIONS,
-            VITAL_PING_MAX,
-            |remembered, _age| remembered.keeps_look(),
-        )),
-    };
+    let (of_trains, of_sequences) = (|| committer(&trains), || committer(&sequences));
     let here = runtime::Handle::current();
     let committers = (job_committers.len() / 2).clamp(1, COMMITTERS_MAX);
     let plan_committers = job_committers.len().min(PLAN_COMMITTERS_MAX);
     Ok(Store {
-        pools: super::Pools::Postgres(pools),
-        trains: Trains::start_with(&vec![here.clone(); committers], NONCE_TRAINS, || committer(&trains)),
-        job_trains: Trains::start(job_committers, || committer(&trains))
-            .with_unordered(&here, committer(&trains)),
-        sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
-        plan_trains: Trains::start(&job_committers[..plan_committers], || committer(&trains)),
+        pools: super::Pools::Postgres(Pools::new(sessions, &remembered, options)),
+        nonce_trains: Trains::start_with(&vec![here.clone(); committers], NONCE_TRAINS, of_trains),
+        job_trains: Trains::start(job_committers, of_trains).with_unordered(&here, of_trains()),
+        sequence_trains: Trains::start(std::slice::from_ref(&here), of_sequences),
+        plan_trains: Trains::start(&job_committers[..plan_committers], of_trains),
         result_reads: Default::default(),
         durability_log: Default::default(),
         watch: watches.writes.clone(),

@@ -57,9 +57,9 @@ pub(super) async fn reach(
     // Committers for the one writer: each kind of work has its own, and all take turns with the writes that are by themselves.
     // Acquires and renewals board before these.
     Ok(Store {
-        trains: Trains::start(here, committer),
+        nonce_trains: Trains::start(here, committer),
         job_trains: Trains::start(&job_committers[..1], committer),
-        sequences: Trains::start(here, committer),
+        sequence_trains: Trains::start(here, committer),
         plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
         durability_log: Default::default(),
