@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use bus::{Epoch, Version};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
+use dashmap::mapref::one::MappedRef;
 use domain::{InstanceId, NodeId, NodeTimeouts, PoolName, PoolPause};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
@@ -167,11 +168,10 @@ impl Registry {
     pub fn apply(&self, record: Record, heard: Instant, now: Instant) -> Applied {
         let inner = &*self.inner;
         let Record { stamp, ref profile, status, load } = record;
-        if let Some(Known::Here(entry)) = inner.nodes.get(&profile.node).as_deref()
-            && entry.epoch == stamp.epoch
+        if let Some(entry) = inner.connection(&profile.node, stamp.epoch)
             && entry.profile == *profile
         {
-            return inner.take(entry, stamp.version, (status, load), heard, now);
+            return inner.take(&entry, stamp.version, (status, load), heard, now);
         }
         let has_room = inner.make_room(&profile.node, now);
         let joined = NodeChange {
@@ -193,7 +193,7 @@ impl Registry {
                 if stamp <= last {
                     return Applied::Stale;
                 }
-                slot.insert(Known::Here(inner.entry(record, heard, now))).into_entry()
+                slot.insert(Known::Here(inner.entry(record, heard, now))).entry().cloned()
             }
         };
         if let Some(entry) = before {
@@ -236,16 +236,12 @@ impl Registry {
     /// and not published.
     pub fn noted(&self, mut record: Record, now: Instant) -> Applied {
         let (node, epoch, mut since) = (record.profile.node.clone(), record.stamp.epoch, now);
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(&node).as_deref()
-            && entry.epoch == epoch
-        {
+        if let Some(entry) = self.inner.connection(&node, epoch) {
             record.stamp.version = entry.stamp().version;
             since = entry.unwritten_since().unwrap_or(now);
         }
         let applied = self.apply(record, now, now);
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(&node).as_deref()
-            && entry.epoch == epoch
-        {
+        if let Some(entry) = self.inner.connection(&node, epoch) {
             entry.unwritten(since);
         }
         applied
@@ -334,7 +330,7 @@ impl Registry {
                 if stamp <= last {
                     return Applied::Stale;
                 }
-                slot.insert(left).into_entry()
+                slot.insert(left).entry().cloned()
             }
         };
         if let Some(entry) = before {
@@ -381,7 +377,7 @@ impl Registry {
                 return false;
             }
             let stamp = entry.stamp();
-            slot.insert(Known::Left { stamp, at: now, how }).into_entry()
+            slot.insert(Known::Left { stamp, at: now, how }).entry().cloned()
         };
         if let Some(entry) = &lost {
             inner.depart(entry, how);
@@ -454,38 +450,33 @@ impl Registry {
 
     /// This instance freed one slot of a node, whatever the next update says.
     pub fn freed(&self, node: &NodeId, epoch: Epoch) {
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref()
-            && entry.epoch == epoch
-        {
+        if let Some(entry) = self.inner.connection(node, epoch) {
             entry.freed();
-            self.inner.refresh(entry);
+            self.inner.refresh(&entry);
         }
     }
 
     /// One reservation of this instance was taken back at the bus: a node that had been full may be tried again.
     pub fn unreserved(&self, node: &NodeId) {
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref() {
+        if let Some(entry) = self.inner.here(node) {
             entry.unreserved();
-            self.inner.refresh(entry);
+            self.inner.refresh(&entry);
         }
     }
 
     /// A node that was found full may be tried again.
     pub fn may_be_open(&self, node: &NodeId) {
-        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref() {
+        if let Some(entry) = self.inner.here(node) {
             entry.may_be_open();
-            self.inner.refresh(entry);
+            self.inner.refresh(&entry);
         }
     }
 
     /// Tells the others how a node of this instance is by its own count, without waiting for a heartbeat.
     pub fn tell_of(&self, node: &NodeId, epoch: Epoch) {
-        let known = self.inner.nodes.get(node);
-        if let Some(Known::Here(entry)) = known.as_deref()
-            && entry.epoch == epoch
-        {
+        if let Some(entry) = self.inner.connection(node, epoch) {
             let update = NodeUpdate::of(&entry.record());
-            drop(known);
+            drop(entry);
             self.inner.tell(update);
         }
     }
@@ -602,10 +593,7 @@ impl Registry {
     /// A node, as it is known now.
     #[must_use]
     pub fn get(&self, node: &NodeId) -> Option<Record> {
-        match self.inner.nodes.get(node).as_deref() {
-            Some(Known::Here(entry)) => Some(entry.record()),
-            Some(Known::Left { .. }) | None => None,
-        }
+        self.inner.here(node).map(|entry| entry.record())
     }
 
     /// Whether the node has left for a newer connection that was not heard of yet, less than [`NodeTimeouts::offline`] before
@@ -619,10 +607,7 @@ impl Registry {
     /// When the last news of a node came, be it a heartbeat that reported nothing new; `None` for one that is not known.
     #[must_use]
     pub fn heard_at(&self, node: &NodeId) -> Option<Instant> {
-        match self.inner.nodes.get(node).as_deref() {
-            Some(Known::Here(entry)) => Some(entry.last_update().heard),
-            Some(Known::Left { .. }) | None => None,
-        }
+        self.inner.here(node).map(|entry| entry.last_update().heard)
     }
 
     /// The nodes after this one, sorted by id, at most so many. Those that came in the last moment may be missing.
@@ -658,15 +643,11 @@ impl Registry {
     /// How many nodes are known.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.inner.nodes.iter().filter(|known| matches!(known.value(), Known::Here(_))).count()
+        self.inner.nodes.iter().filter(|known| known.entry().is_some()).count()
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
-        let here = |known: &Known| match known {
-            Known::Here(entry) => Some(Arc::clone(entry)),
-            Known::Left { .. } => None,
-        };
-        self.inner.nodes.iter().filter_map(|known| here(known.value())).collect()
+        self.inner.nodes.iter().filter_map(|known| known.entry().cloned()).collect()
     }
 }
 
@@ -676,7 +657,7 @@ const fn over(epoch: Epoch) -> Stamp {
 }
 
 impl Known {
-    fn into_entry(self) -> Option<Arc<Entry>> {
+    fn entry(&self) -> Option<&Arc<Entry>> {
         match self {
             Self::Here(entry) => Some(entry),
             Self::Left { .. } => None,
@@ -697,6 +678,16 @@ fn is_among(pool: &PoolName, pauses: &[PoolPause]) -> bool {
 }
 
 impl Inner {
+    /// The node, if it is here. It neither leaves nor connects anew as long as this is held.
+    fn here(&self, node: &NodeId) -> Option<MappedRef<'_, NodeId, Known, Arc<Entry>>> {
+        self.nodes.get(node)?.try_map(Known::entry).ok()
+    }
+
+    /// The same, if this is its connection.
+    fn connection(&self, node: &NodeId, epoch: Epoch) -> Option<MappedRef<'_, NodeId, Known, Arc<Entry>>> {
+        self.here(node).filter(|entry| entry.epoch == epoch)
+    }
+
     fn entry(&self, record: Record, heard: Instant, now: Instant) -> Arc<Entry> {
         let is_there = self.is_there(&record.profile.holder);
         let entry = Entry::new(record, heard, now);
