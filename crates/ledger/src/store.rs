@@ -39,7 +39,7 @@ use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::Trains;
 use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
-use crate::{Batch, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
+use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
@@ -199,6 +199,15 @@ impl Store {
     /// Sends one statement by itself that answers one row at most.
     async fn optional<T: FromEither>(&self, way: Way, ask: Ask) -> Result<Option<T>> {
         Ok(self.all(way, ask).await?.into_iter().next())
+    }
+
+    /// The same, and reads the row.
+    async fn record<Row, Record>(&self, way: Way, ask: Ask) -> Result<Option<Record>>
+    where
+        Row: FromEither,
+        Record: TryFrom<Row, Error = Error>,
+    {
+        self.optional::<Row>(way, ask).await?.map(Record::try_from).transpose()
     }
 
     /// Sends one statement by itself that answers one row at least.

@@ -71,8 +71,7 @@ impl Store {
     }
 
     async fn changed_bulk(&self, ask: Ask) -> Result<Option<BulkRecord>> {
-        let row: Option<BulkRow> = self.optional(Way::Writes, ask).await?;
-        row.map(BulkRecord::try_from).transpose()
+        self.record::<BulkRow, _>(Way::Writes, ask).await
     }
 
     fn owned(&self, statement: &Statement, bulk: &BulkRecord) -> Ask {
@@ -160,8 +159,7 @@ impl Bulks for Store {
     }
 
     async fn bulk(&self, id: BulkId) -> Result<Option<BulkRecord>> {
-        let row: Option<BulkRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(BulkKey(id))).await?;
-        row.map(BulkRecord::try_from).transpose()
+        self.record::<BulkRow, _>(Way::KeyReads, self.ask(&SHOW).bind(BulkKey(id))).await
     }
 
     async fn bulks(

@@ -53,24 +53,12 @@ impl Store {
         }
     }
 
-    async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
-        self.optional::<MarkRow>(way, ask).await?.map(Marked::try_from).transpose()
-    }
-
-    /// The same for a statement that writes nothing where the ledger went back. That says nothing about the lease.
+    /// Of a statement that writes nothing where the ledger went back. That says nothing about the lease.
     async fn marked_if_current(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
-        match self.marked(way, ask).await? {
+        match self.record::<MarkRow, _>(way, ask).await? {
             None if !self.is_as_far(way).await? => Err(Error::WentBack),
             marked => Ok(marked),
         }
-    }
-
-    async fn segment_row(&self, way: Way, ask: Ask) -> Result<Option<SegmentRecord>> {
-        self.optional::<SegmentRow>(way, ask).await?.map(SegmentRecord::try_from).transpose()
-    }
-
-    async fn sequence_row(&self, way: Way, ask: Ask) -> Result<Option<SequenceRecord>> {
-        self.optional::<SequenceRow>(way, ask).await?.map(SequenceRecord::try_from).transpose()
     }
 }
 
@@ -106,7 +94,8 @@ impl Ids for Store {
     }
 
     async fn lower_id_worker(&self, claim: &WorkerClaim, mark_ms: u64) -> Result<Option<Marked>> {
-        self.marked(Way::Writes, self.fenced(&WORKER_LOWER, claim).bind(mark_ms as i64)).await
+        let ask = self.fenced(&WORKER_LOWER, claim).bind(mark_ms as i64);
+        self.record::<MarkRow, _>(Way::Writes, ask).await
     }
 
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
@@ -133,7 +122,7 @@ impl Ids for Store {
     }
 
     async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
-        self.segment_row(Way::Reads, self.ask(&SEGMENT_SHOW).bind(tag.as_str())).await
+        self.record::<SegmentRow, _>(Way::Reads, self.ask(&SEGMENT_SHOW).bind(tag.as_str())).await
     }
 
     async fn segments(&self, after: Option<&SegmentTag>, limit: u32) -> Result<Vec<SegmentRecord>> {
@@ -160,7 +149,7 @@ impl Ids for Store {
     }
 
     async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>> {
-        self.sequence_row(Way::Reads, self.ask(&SEQUENCE_SHOW).bind(sequence.as_str())).await
+        self.record::<SequenceRow, _>(Way::Reads, self.ask(&SEQUENCE_SHOW).bind(sequence.as_str())).await
     }
 }
 

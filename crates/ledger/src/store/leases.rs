@@ -49,8 +49,7 @@ impl Store {
 
     /// Reads one lease.
     async fn look(&self, way: Way, resource: &Resource) -> Result<Option<Lease>> {
-        let row: Option<LeaseRow> = self.optional(way, self.ask(&SHOW).bind(resource.as_str())).await?;
-        row.map(Lease::try_from).transpose()
+        self.record::<LeaseRow, _>(way, self.ask(&SHOW).bind(resource.as_str())).await
     }
 
     /// Those of the leases that still have this owner and these tokens, whoever has locked their rows.

@@ -146,8 +146,7 @@ impl Plans for Store {
     }
 
     async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
-        let row: Option<PlanRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(PlanKey(id))).await?;
-        row.map(PlanRecord::try_from).transpose()
+        self.record::<PlanRow, _>(Way::KeyReads, self.ask(&SHOW).bind(PlanKey(id))).await
     }
 
     async fn load_plan(&self, id: PlanId) -> Result<Option<PlanState>> {
@@ -230,9 +229,7 @@ impl Plans for Store {
     }
 
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
-        let row: Option<TaskRow> =
-            self.optional(Way::KeyReads, self.ask(&TASK_SHOW).bind(TaskKey(task))).await?;
-        row.map(TaskRecord::try_from).transpose()
+        self.record::<TaskRow, _>(Way::KeyReads, self.ask(&TASK_SHOW).bind(TaskKey(task))).await
     }
 
     async fn tenant_tasks(

@@ -139,8 +139,7 @@ impl Sessions for Store {
     }
 
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
-        let row: Option<SessionRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(id.as_str())).await?;
-        row.map(SessionRecord::try_from).transpose()
+        self.record::<SessionRow, _>(Way::KeyReads, self.ask(&SHOW).bind(id.as_str())).await
     }
 
     async fn settled_session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
