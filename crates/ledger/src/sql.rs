@@ -2,6 +2,10 @@
 //!
 //! What lives here: a [`Statement`] with its text for each database, and an [`Ask`], the statement with its arguments
 //! encoded by their types. What must never: the meaning of a statement, which is its caller's.
+//!
+//! Marks in the text of a statement: `{name}` is a part, which `build.rs` writes out; `{given}` is the list of columns of a new
+//! job ([`expanded`](crate::jobs::columns::expanded)); what stands between `--if name` and `--end` is there for a train that
+//! needs it ([`Sectioned`]); and a line that ends in `--? name` is there for a caller that asks for it ([`narrowed`]).
 
 mod cell;
 mod record;
