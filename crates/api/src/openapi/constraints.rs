@@ -14,6 +14,10 @@ const PRINTABLE: &str = "^[!-~]+$";
 const PROSE: &str = "^[^\\u0000]*$";
 /// Without control characters.
 const NAME: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$";
+/// The same, but neither `.` nor `..`.
+const PATH_NAME: &str = "^([^.\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*\
+    |\\.[^.\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*\
+    |\\.\\.[^\\u0000-\\u001f\\u007f-\\u009f]+)$";
 /// A whole number in its one spelling, of so few digits that every reader has room for it.
 const DIGITS: &str = "(0|[1-9][0-9]{0,14})";
 /// The same, below the largest number of 32 bits.
@@ -125,7 +129,8 @@ fn of_field(schema: &str, field: &str) -> Option<Value> {
         ("StageResolveRequest", "job") => json!({ "format": "uuid", "pattern": format!("^{UUID}$") }),
         ("Route", _) => safe(l::LANGUAGE_CHARS_MAX),
         (_, "reason" | "description") => json!({ "pattern": PROSE }),
-        ("PlanRequest" | "TaskRequest" | "StageRequest", "name") => json!({ "pattern": NAME }),
+        ("PlanRequest" | "TaskRequest", "name") => json!({ "pattern": NAME }),
+        ("StageRequest", "name") => json!({ "pattern": PATH_NAME }),
         ("SegmentRequest" | "SequenceRequest", "start") => {
             json!({ "type": ["integer", "string"], "pattern": ID_DIGITS })
         }
@@ -299,6 +304,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use domain::job::{Metadata, Route};
+    use domain::plan::StageSpec;
+    use domain::plan::spec::check_stages;
     use domain::{
         ClientRef, IdempotencyKey, InstanceId, JobId, JobKind, Label, Language, NodeId, PlanId, PoolName,
         Resource, SegmentTag, SequenceName, SessionId, SignerId, TenantId, TxHash,
@@ -447,6 +454,7 @@ mod tests {
             (field("SessionRequest", "tenant"), tenant),
             (items("SessionRequest", "requires"), label),
             (field("TaskRequest", "tenant"), tenant),
+            (field("StageRequest", "name"), |text| check_stages(&[StageSpec::new(text, "1")]).is_ok()),
             (field("StageRequest", "pool"), pool),
             (items("StageRequest", "requires"), label),
             (field("BulkFilter", "kind"), kind),

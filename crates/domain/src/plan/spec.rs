@@ -180,6 +180,10 @@ pub fn check_stages(stages: &[StageSpec]) -> Result<(), InvalidAt> {
 
 fn check_stage(stage: &StageSpec, is_new_name: bool) -> Result<(), InvalidAt> {
     name("name", Some(&stage.name))?;
+    // A stage is resolved by its name in a path, from which normalisation takes these.
+    if matches!(&*stage.name, "." | "..") {
+        return invalid("name", format!("{}, but not . or .. alone", name_chars()));
+    }
     if !is_new_name {
         return invalid("name", "another one for each stage of a task".to_owned());
     }
@@ -204,7 +208,11 @@ fn name(what: &'static str, text: Option<&str>) -> Result<(), Invalid> {
     if text.is_none_or(fits) {
         return Ok(());
     }
-    invalid(what, format!("1 to {PLAN_NAME_CHARS_MAX} characters without control characters"))
+    invalid(what, name_chars())
+}
+
+fn name_chars() -> String {
+    format!("1 to {PLAN_NAME_CHARS_MAX} characters without control characters")
 }
 
 fn range(what: &'static str, number: u64, min: u64, max: u64) -> Result<(), Invalid> {
@@ -229,6 +237,7 @@ mod tests {
         assert_eq!(check(&PlanSpec::default(), &many), Ok(()));
         let stages: Vec<_> = (0..PLAN_STAGES_MAX).map(|n| stage(&n.to_string())).collect();
         assert_eq!(check_stages(&stages), Ok(()));
+        assert_eq!(check_stages(&["...", ".a", "a."].map(stage)), Ok(()));
     }
 
     #[test]
@@ -267,6 +276,8 @@ mod tests {
             (plan(), with(|task| task.stages = vec![stage("s"); PLAN_STAGES_MAX + 1].into()), "stages"),
             (plan(), with(|task| task.stages = [stage("a"), stage("a")].into()), "name"),
             (plan(), with_stage(|stage| stage.name = "".into()), "name"),
+            (plan(), with_stage(|stage| stage.name = ".".into()), "name"),
+            (plan(), with_stage(|stage| stage.name = "..".into()), "name"),
             (plan(), with_stage(|stage| stage.timeout_ms = JOB_TIMEOUT_MS_MAX + 1), "timeout_ms"),
             (plan(), with_stage(|stage| stage.max_attempts = 0), "max_attempts"),
             (plan(), with_stage(|stage| stage.backoff.max_ms = 0), "backoff.max_ms"),

@@ -120,7 +120,7 @@ impl TaskRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StageRequest {
-    /// The stage's name, which no other stage of the task has; without control characters.
+    /// The stage's name, which no other stage of the task has; without control characters, and neither `.` nor `..`.
     #[serde(deserialize_with = "strict::text::<PLAN_NAME_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 128)]
     pub name: String,

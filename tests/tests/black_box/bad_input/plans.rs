@@ -14,6 +14,8 @@ const NOBODY: &str = "00000000-0000-7000-8000-000000000000";
 const UNSAFE: &[&str] = &["a b", "é", "a\\n", " x", "a/b", "*", "{x}"];
 /// What no name may have.
 const CONTROL: &[&str] = &["a\\nb", "\\u0007", "\\u007f"];
+/// What no name may have that stands in a path.
+const NO_PATH: &[&str] = &["a\\nb", "\\u0007", "\\u007f", ".", ".."];
 /// Longest plan, in bytes.
 const LONG_VALUE: &[u8] = &[b'x'; 32 << 10];
 const PLAN_BYTES_MAX: usize = 16 << 20;
@@ -249,7 +251,7 @@ fn task_fields() -> Vec<Field> {
 
 fn stage_fields() -> Vec<Field> {
     vec![
-        field("name", true, r#""a stage""#, Kind::Name(128, CONTROL)),
+        field("name", true, r#""a stage""#, Kind::Name(128, NO_PATH)),
         field("payload", true, r#"{"a":1}"#, Kind::Json(1 << 20, false)),
         field("requires", false, r#"["asr:zh"]"#, Kind::Texts(16, 64)),
         field("pool", false, r#""p""#, Kind::Name(64, UNSAFE)),
