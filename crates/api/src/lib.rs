@@ -35,6 +35,7 @@ mod leases;
 pub mod limits;
 mod loopback;
 mod modes;
+mod node_claims;
 mod nodes;
 mod once_open;
 mod openapi;

@@ -28,6 +28,7 @@ use crate::limits::{
     LEASE_COUNTS_WAIT_MAX, LEASES_COUNTED_AT_ONCE, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
     RETRY_DRY_RUNS_AT_ONCE,
 };
+use crate::node_claims::NodeClaims;
 use crate::once_open::OnceOpen;
 use crate::peer_credential::Credentials;
 use crate::recent::{Look, Recent};
@@ -66,6 +67,8 @@ pub struct State {
     pub traffic: Traffic,
     /// What callers may take at once.
     pub shares: Arc<Shares>,
+    /// The nodes that connect.
+    pub node_claims: Arc<NodeClaims>,
     /// Reads whose answers go to several callers.
     pub shared_reads: SharedReads,
     /// Events that go to several streams.
@@ -131,6 +134,7 @@ impl State {
             id_counters: IdCounters::default(),
             metrics,
             shares: Arc::new(settings.shares()),
+            node_claims: Arc::default(),
             traffic: Traffic::default(),
             shared_reads: SharedReads::default(),
             event_feeds: EventFeeds::default(),

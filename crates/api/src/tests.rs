@@ -189,7 +189,7 @@ fn open_server(listener: TcpListener, services: Services, settings: Settings) ->
     server
 }
 
-fn token(name: &str, scope: Scope) -> Token {
+pub(crate) fn token(name: &str, scope: Scope) -> Token {
     Token {
         name: name.to_owned(),
         digests: vec![digest(name.as_bytes())],

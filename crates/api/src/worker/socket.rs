@@ -34,6 +34,7 @@ use crate::auth::Principal;
 use crate::extract::refused_part;
 use crate::forwarder::Forwarder;
 use crate::limits::SOCKET_WISHES_MAX;
+use crate::node_claims::NodeClaim;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
@@ -58,6 +59,8 @@ pub struct Socket {
     /// The link to the bus.
     link: watch::Receiver<bus::Link>,
     node: AttachedNode,
+    /// Of the name that the node has said, until the socket is over.
+    claim: Option<NodeClaim>,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
     /// By which it is noted that the node is here, until the socket is over.
@@ -111,6 +114,7 @@ impl Socket {
             incarnation,
             principal,
             outlet,
+            claim: None,
             mailbox: None,
             holder_note: Some(Arc::default()),
             out: VecDeque::new(),
@@ -232,7 +236,7 @@ impl Socket {
             AggregatedMessage::Text(text) => {
                 let read = self.read(&text).map(|frames| (self.refused(&frames), frames));
                 self.apply(match read {
-                    Ok((Some(why), _)) => Event::Close { code: CloseCode::Unauthorized, why },
+                    Ok((Some((code, why)), _)) => Event::Close { code, why },
                     Ok((None, frames)) => Event::Frames(frames),
                     Err(why) => Event::Unreadable(why),
                 });
@@ -274,12 +278,16 @@ impl Socket {
         read.collect()
     }
 
-    /// Why the node may not connect under the name that it says.
-    fn refused(&self, frames: &[FromNode]) -> Option<String> {
+    /// Why the node may not connect under the name that it says, or not now. Otherwise the name is claimed.
+    fn refused(&mut self, frames: &[FromNode]) -> Option<(CloseCode, String)> {
+        // Whatever a second one says is a fault of the protocol.
+        let is_first = self.node.node().is_none();
         let hello = frames.iter().find_map(|frame| match frame {
-            FromNode::Hello(hello) => Some(hello),
+            FromNode::Hello(hello) if is_first => Some(hello),
             _ => None,
         })?;
+        // Before the registry is asked: by the time that another connection's claim is over, it knows that one.
+        let claim = self.state.node_claims.claim(&hello.node, &hello.principal);
         let why = match visibility::of_node(self.principal.sees(), &hello.node, hello.pools.as_deref()) {
             Err(why) => Some(why),
             Ok(()) => {
@@ -289,7 +297,14 @@ impl Socket {
                 is_anothers.then(|| format!("the node {} is connected with another token", hello.node))
             }
         };
-        why.inspect(|why| tracing::info!(principal = self.principal.name(), why, "access is refused"))
+        if let Some(why) = why {
+            tracing::info!(principal = self.principal.name(), why, "access is refused");
+            return Some((CloseCode::Unauthorized, why));
+        }
+        self.claim = claim;
+        // Whose the node is shows when the other connection is registered, or turned away.
+        let why = "a connection with another token is about to be this node's; connect again";
+        self.claim.is_none().then(|| (CloseCode::Overloaded, why.to_owned()))
     }
 
     /// What the lanes want of the node; nothing where a newer connection is attached instead.
@@ -487,6 +502,7 @@ impl Socket {
 
     /// The socket is over. What the node runs it goes on with; it has a while to connect again, to any instance.
     async fn depart(mut self) {
+        self.claim = None;
         self.say_goodbye();
         self.holder_note = None;
         let mut effects = self.node.leave();

@@ -1,7 +1,7 @@
 //! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, which time does not count against a node, what of the frames for a node was sent when the instance stops or the
-//! connection is gone, what a connection leaves that got the node's record too late, and who is not there though the bus shows
-//! its presence.
+//! room, which of two connections under one id begins, which time does not count against a node, what of the frames for a node
+//! was sent when the instance stops or the connection is gone, what a connection leaves that got the node's record too late, and
+//! who is not there though the bus shows its presence.
 
 use std::ops::RangeInclusive;
 use std::slice;
@@ -17,10 +17,10 @@ use nodes::connection::{Dispatch, Hello};
 use tempfile::TempDir;
 
 use super::*;
-use crate::auth::Auth;
+use crate::auth::{Auth, Scope};
 use crate::limits::Limit;
 use crate::settings::Settings;
-use crate::tests::{forwarder, opened, opened_with, state_with};
+use crate::tests::{forwarder, opened, opened_with, state_with, token};
 use crate::websocket::Opened;
 
 /// Of one result.
@@ -126,6 +126,28 @@ async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
     registered(&mut further);
     assert!(matches!(further.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     assert!(known.closing.is_none());
+}
+
+#[actix_web::test]
+async fn of_connections_with_different_tokens_those_of_one_begin_under_an_id() {
+    let dir = TempDir::new().unwrap();
+    let tokens = ["one", "other"].map(|name| token(name, Scope::Node));
+    let state = state_with(&dir, Settings::new(Auth::tokens(tokens.to_vec()))).await;
+    let connects = async |name: &str| {
+        let (_, Opened { outlet, .. }) = opened(&state).await;
+        let principal = state.settings.auth.named(name).unwrap();
+        let mut socket = Socket::new(forwarder(&state), state.incarnation(), principal, outlet);
+        let hello = r#"{"type":"hello","node_id":"n","capacity":2,"running":[]}"#;
+        socket.on_message(AggregatedMessage::Text(hello.into()));
+        socket
+    };
+    // None of them is in the registry yet.
+    let first = connects("one").await;
+    let (again, other) = (connects("one").await, connects("other").await);
+    assert!(first.closing.is_none() && again.closing.is_none());
+    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    drop((first, again));
+    assert!(connects("other").await.closing.is_none());
 }
 
 #[actix_web::test]
