@@ -466,7 +466,7 @@ pub fn cursor_nonce(text: &str) -> Option<Nonce> {
 
 /// A page of a list.
 pub struct Page<R, K> {
-    /// At most as many as were asked for; fewer also where what the token does not see lies between.
+    /// At most as many as were asked for; fewer also where what the token does not see lies between, or they are long.
     pub records: Vec<R>,
     /// The key that the rest of the list is behind; `None` where there is none.
     pub next: Option<K>,

@@ -25,6 +25,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::JOB_WAIT_MS_MAX;
 use crate::refusal::{Answer, Refusal};
+use crate::seen_pages;
 use crate::state::{Shared, State, of_read};
 use crate::to_wire;
 use crate::traces;
@@ -145,7 +146,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let sessions = visibility::SeenSessions::default();
     let is_seen = async |record: &JobRecord| sessions.job(&state, sees, record).await;
-    let page = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
+    let page = seen_pages::page(&state, &principal, limit, read, |record| record.id, is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, JobId::to_string, job_fields::listed_job)))
 }
 

@@ -9,6 +9,7 @@ use crate::auth::Principal;
 use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::refusal::{Answer, Refusal};
+use crate::seen_pages;
 use crate::state::Shared;
 use crate::to_wire;
 use crate::visibility;
@@ -49,7 +50,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.read(state.ledger.leases(&LeaseFilter { after, limit, ..filter.clone() })).await
     };
     let is_seen = async |lease: &Lease| visibility::lease(&state, sees, lease).await;
-    let page = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
+    let page =
+        seen_pages::page(&state, &principal, limit, read, |lease| lease.resource.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, Resource::to_string, to_wire::lease)))
 }
 

@@ -50,6 +50,7 @@ mod recent;
 mod refusal;
 mod request_id;
 mod routes;
+mod seen_pages;
 mod server;
 mod services;
 mod sessions;

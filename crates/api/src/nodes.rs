@@ -20,6 +20,7 @@ use crate::forwarder::{ForwardedRequest, Forwarding};
 use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::{Answer, Refusal};
+use crate::seen_pages;
 use crate::state::{Shared, State, of_write};
 use crate::to_wire;
 use crate::visibility;
@@ -46,7 +47,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     };
     let is_seen = async |record: &Record| Ok(sees.nodes.have(Some(record.profile.node.as_str())));
     let page =
-        visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
+        seen_pages::page(&state, &principal, limit, read, |record| record.profile.node.clone(), is_seen)
+            .await?;
     let pools = incarnation.registry.pools();
     let show = |record: &Record| shown(record, &pools, &incarnation.registry, sees);
     Ok(HttpResponse::Ok().json(cursors.page(page, NodeId::to_string, show)))

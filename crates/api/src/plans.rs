@@ -27,6 +27,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
+use crate::seen_pages;
 use crate::state::{Shared, State};
 use crate::{traces, visibility};
 
@@ -98,7 +99,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.read(state.ledger.plans(&filter)).await
     };
     let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
-    let page = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
+    let page = seen_pages::page(&state, &principal, limit, read, |record| record.plan.id, is_seen).await?;
     let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
     Ok(HttpResponse::Ok().json(cursors.page(page, PlanId::to_string, Clone::clone)))
 }

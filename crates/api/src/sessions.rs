@@ -24,6 +24,7 @@ use crate::from_wire;
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::peer_credential;
 use crate::refusal::{Answer, Refusal};
+use crate::seen_pages;
 use crate::state::Shared;
 use crate::to_wire;
 use crate::visibility;
@@ -104,7 +105,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.look_up(incarnation.jobs.sessions(&SessionFilter { after, limit, ..filter.clone() })).await
     };
     let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
-    let page = visibility::seen(&state, sees, limit, read, |record| record.id.clone(), is_seen).await?;
+    let page = seen_pages::page(&state, &principal, limit, read, |record| record.id.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, SessionId::to_string, to_wire::listed_session)))
 }
 

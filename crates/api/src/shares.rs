@@ -23,8 +23,8 @@ pub enum Kind {
     /// Bytes of request bodies, and of socket messages, from their reading to the request's end; of results of nodes until they
     /// are written; and of jobs that a retry of many has read, until they are retried.
     Reading,
-    /// Bytes of answers, and of socket messages, that their receivers have not taken; and of pages of what plans have that are
-    /// being read.
+    /// Bytes of answers, and of socket messages, that their receivers have not taken; and of pages that are being read: of what
+    /// plans have, and of lists for tokens with patterns.
     Sending,
     /// Requests without an answer. Probes do not count, nor does what the listener for probes serves.
     Requests,

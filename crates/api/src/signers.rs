@@ -20,9 +20,9 @@ use crate::forwarder::{Forwarder, Forwarding, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, admit_key};
 use crate::refusal::{self, Answer, Refusal};
+use crate::seen_pages;
 use crate::state::{Shared, State, of_write};
 use crate::to_wire;
-use crate::visibility;
 
 /// Grants nonces
 ///
@@ -385,7 +385,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         state.read(state.ledger.signers(sees.signers.prefix(), after, piece)).await
     };
     let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
-    let page = visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;
+    let page =
+        seen_pages::page(&state, &principal, limit, read, |record| record.signer.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, SignerId::to_string, to_wire::signer)))
 }
 

@@ -3,9 +3,9 @@
 //!
 //! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk
 //! operation, or a job, session, plan or task, which the ledger knows the tenant and pool of. The retry of a job asks
-//! [`admit_job`] itself. Lists keep to what is seen with [`seen`]; what a request makes is checked with [`of_new_job`] and its
-//! siblings. A job of a session is seen by who sees the session, a task by who sees its tenant and the pools of all its stages,
-//! a plan by who sees all its tasks. The job of a stage is seen as any job, and changed by who sees the task.
+//! [`admit_job`] itself. Lists keep to what is seen with `seen_pages`; what a request makes is checked with [`of_new_job`] and
+//! its siblings. A job of a session is seen by who sees the session, a task by who sees its tenant and the pools of all its
+//! stages, a plan by who sees all its tasks. The job of a stage is seen as any job, and changed by who sees the task.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,6 @@ use wire::Code;
 use wire::plans::{StageRequest, TaskRequest};
 
 use crate::auth::{Principal, Sees};
-use crate::extract::Page;
 use crate::limits::{PIECE_RECORDS_MAX, PIECE_UNSEEN_MAX};
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
@@ -411,66 +410,6 @@ pub fn narrowed(sees: &Sees, filter: &JobFilter) -> JobFilter {
     JobFilter { only_tenant, only_pool, ..filter.clone() }
 }
 
-/// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
-/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen. Where so much that is not
-/// seen lies between that it takes half of what a request may take, the page has less, and the list goes on behind it.
-///
-/// # Errors
-/// What `read` and `is_seen` say.
-pub async fn seen<R, K>(
-    state: &State,
-    sees: &Sees,
-    limit: u32,
-    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
-    key: impl Fn(&R) -> K,
-    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
-) -> Result<Page<R, K>, Refusal> {
-    let give_up = Instant::now() + state.settings.request_timeout / 2;
-    seen_until(give_up, sees, limit, read, key, is_seen).await
-}
-
-/// The same, up to this time.
-async fn seen_until<R, K>(
-    give_up: Instant,
-    sees: &Sees,
-    limit: u32,
-    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
-    key: impl Fn(&R) -> K,
-    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
-) -> Result<Page<R, K>, Refusal> {
-    let (mut found, mut piece) = (Vec::new(), limit + 1);
-    let mut records = read(None, piece).await?;
-    let limit = limit as usize;
-    if sees.everything() {
-        let is_all = records.len() <= limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| !is_all).map(&key);
-        return Ok(Page { records, next });
-    }
-    while let Some(last) = records.last().map(&key) {
-        let (read_now, found_before) = (records.len(), found.len());
-        for record in records {
-            let behind = key(&record);
-            if is_seen(&record).await? {
-                if found.len() == limit {
-                    let next = found.last().map(&key);
-                    return Ok(Page { records: found, next });
-                }
-                found.push(record);
-            }
-            // To look at one record can take reads of its own.
-            if Instant::now() >= give_up {
-                return Ok(Page { records: found, next: Some(behind) });
-            }
-        }
-        if (found.len() - found_before) * 10 < read_now {
-            piece = piece.max(PIECE_UNSEEN_MAX);
-        }
-        records = read(Some(last), piece).await?;
-    }
-    Ok(Page { records: found, next: None })
-}
-
 /// Those of these that are seen, in their order, as far as they are looked at by then; and whether all were.
 ///
 /// # Errors
@@ -699,60 +638,6 @@ mod tests {
         let paragraph = guide.split("\n\n").find(|text| text.contains("What belongs to all")).unwrap();
         for route in &FOR_ALL {
             assert!(paragraph.contains(&format!("`{}`", route.pattern)), "{}: {paragraph}", route.pattern);
-        }
-    }
-
-    /// All pages of the numbers up to 100, of which every tenth is seen; and how many there were.
-    async fn pages(limit: u32, give_up: Instant) -> (Vec<u32>, usize) {
-        let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
-        let sees = Sees { tenants, ..Sees::default() };
-        let (mut found, mut begin, mut count) = (Vec::new(), None, 0);
-        loop {
-            let read = async |last: Option<u32>, _: u32| {
-                let first = last.or(begin).map_or(1, |last| last + 1);
-                Ok((first..=100).take(7).collect::<Vec<_>>())
-            };
-            let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
-            let page = seen_until(give_up, &sees, limit, read, |number| *number, is_seen).await.unwrap();
-            assert!(page.records.len() <= limit as usize);
-            found.extend(page.records);
-            count += 1;
-            begin = page.next;
-            if begin.is_none() {
-                return (found, count);
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_list_of_which_little_is_seen_goes_on_page_by_page() {
-        let all: Vec<_> = (1..=10).map(|n| n * 10).collect();
-        let in_time = Instant::now() + std::time::Duration::from_secs(3_600);
-        for limit in [1, 3, 10, 11] {
-            let count = 10_usize.div_ceil(limit as usize);
-            assert_eq!(pages(limit, in_time).await, (all.clone(), count), "{limit}");
-            // What takes too long goes on with the next page, behind what was looked at.
-            let (found, count) = pages(limit, Instant::now()).await;
-            assert_eq!((found, count), (all.clone(), 101), "{limit}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_list_is_read_in_larger_pieces_where_few_records_are_seen() {
-        let tenants = Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
-        let sees = Sees { tenants, ..Sees::default() };
-        let in_time = Instant::now() + std::time::Duration::from_secs(3_600);
-        for (one_in, expected) in [(1, &[3][..]), (1_000_000, &[3, 1_000, 1_000, 1_000])] {
-            let asked = RefCell::new(Vec::new());
-            let read = async |last: Option<u32>, piece: u32| {
-                asked.borrow_mut().push(piece);
-                let first = last.map_or(1, |last| last + 1);
-                let records = (first..=2_000).take(piece as usize).collect::<Vec<_>>();
-                Ok(records)
-            };
-            let is_seen = async |number: &u32| Ok(number.is_multiple_of(one_in));
-            seen_until(in_time, &sees, 2, read, |number| *number, is_seen).await.unwrap();
-            assert_eq!(asked.into_inner(), expected, "{one_in}");
         }
     }
 

@@ -1,0 +1,234 @@
+//! Pages of lists, for callers that may see a part of them. A list is read piece by piece, until so many records are found that
+//! the caller sees. What is found, and the piece that is looked at, count among the bytes of answers meanwhile.
+
+use std::time::Instant;
+
+use ::nodes::Record;
+use domain::job::PastAttempt;
+use ledger::{JobRecord, Lease, PlanRecord, SessionRecord, SignerRecord};
+
+use crate::auth::{Principal, Sees};
+use crate::extract::Page;
+use crate::limits::{LISTED_BYTES, PIECE_UNSEEN_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX};
+use crate::refusal::Refusal;
+use crate::shares::{Kind, Share};
+use crate::state::State;
+
+/// A record of a list.
+pub trait Listed {
+    /// The bytes that it takes in memory, about.
+    fn bytes(&self) -> usize {
+        LISTED_BYTES
+    }
+}
+
+impl Listed for Lease {}
+impl Listed for PlanRecord {}
+impl Listed for Record {}
+impl Listed for SessionRecord {}
+impl Listed for SignerRecord {}
+
+impl Listed for JobRecord {
+    fn bytes(&self) -> usize {
+        let error = self.finished.as_ref().and_then(|finished| finished.error.as_ref());
+        let attempt = |past: &PastAttempt| size_of::<PastAttempt>() + past.reason.len();
+        let attempts: usize = self.attempts.iter().map(attempt).sum();
+        LISTED_BYTES + self.spec.text_bytes() + attempts + error.map_or(0, String::len)
+    }
+}
+
+/// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
+/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen, and for smaller ones where
+/// they are large. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
+/// and the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`].
+///
+/// # Errors
+/// What `read` and `is_seen` say, and `overloaded` where there is no room for what was read.
+pub async fn page<R: Listed, K>(
+    state: &State,
+    principal: &Principal,
+    limit: u32,
+    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
+    key: impl Fn(&R) -> K,
+    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+) -> Result<Page<R, K>, Refusal> {
+    let give_up = Instant::now() + state.settings.request_timeout / 2;
+    let room = state.shares.none(Kind::Sending, principal.used());
+    page_until(give_up, room, principal.sees(), limit, read, key, is_seen).await
+}
+
+/// The same, up to this time. What is read takes its bytes of `room`.
+async fn page_until<R: Listed, K>(
+    give_up: Instant,
+    mut room: Share,
+    sees: &Sees,
+    limit: u32,
+    read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
+    key: impl Fn(&R) -> K,
+    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+) -> Result<Page<R, K>, Refusal> {
+    let (mut found, mut bytes, mut piece) = (Vec::new(), 0, limit + 1);
+    let mut records = read(None, piece).await?;
+    let limit = limit as usize;
+    if sees.everything() {
+        let is_all = records.len() <= limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| !is_all).map(&key);
+        return Ok(Page { records, next });
+    }
+    while let Some(last) = records.last().map(&key) {
+        let (read_now, found_before) = (records.len(), found.len());
+        let bytes_now: usize = records.iter().map(Listed::bytes).sum();
+        if bytes + bytes_now > UNCOUNTED_BYTES_MAX {
+            room.set(bytes + bytes_now)?;
+        }
+        for record in records {
+            let behind = key(&record);
+            if is_seen(&record).await? {
+                if found.len() == limit || bytes >= SHOWN_PAGE_BYTES_MAX {
+                    let next = found.last().map(&key);
+                    return Ok(Page { records: found, next });
+                }
+                bytes += record.bytes();
+                found.push(record);
+            }
+            // To look at one record can take reads of its own.
+            if Instant::now() >= give_up {
+                return Ok(Page { records: found, next: Some(behind) });
+            }
+        }
+        if (found.len() - found_before) * 10 < read_now {
+            piece = piece.max(PIECE_UNSEEN_MAX);
+        }
+        let fit = (SHOWN_PAGE_BYTES_MAX * read_now / bytes_now.max(1)).max(1);
+        records = read(Some(last), piece.min(u32::try_from(fit).unwrap_or(u32::MAX))).await?;
+    }
+    Ok(Page { records: found, next: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use domain::{Names, Pattern};
+    use wire::Code;
+
+    use super::*;
+    use crate::limits::Limit;
+    use crate::shares::Shares;
+
+    impl Listed for u32 {}
+
+    /// A record of so many bytes.
+    struct Large(u32, usize);
+
+    impl Listed for Large {
+        fn bytes(&self) -> usize {
+            self.1
+        }
+    }
+
+    fn shares(bytes: usize) -> Shares {
+        Shares::new(|_| Limit { in_all: bytes, of_token: bytes })
+    }
+
+    /// All the room that there is.
+    fn room() -> Share {
+        shares(usize::MAX).none(Kind::Sending, None)
+    }
+
+    /// What a token with a pattern sees.
+    fn some() -> Sees {
+        let tenants = Names::Some(vec![Pattern::parse("a").unwrap()].into());
+        Sees { tenants, ..Sees::default() }
+    }
+
+    fn in_time() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
+
+    /// All pages of the numbers up to 100, of which every tenth is seen; and how many there were.
+    async fn pages(limit: u32, give_up: Instant) -> (Vec<u32>, usize) {
+        let sees = some();
+        let (mut found, mut begin, mut count) = (Vec::new(), None, 0);
+        loop {
+            let read = async |last: Option<u32>, _: u32| {
+                let first = last.or(begin).map_or(1, |last| last + 1);
+                Ok((first..=100).take(7).collect::<Vec<_>>())
+            };
+            let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
+            let page =
+                page_until(give_up, room(), &sees, limit, read, |number| *number, is_seen).await.unwrap();
+            assert!(page.records.len() <= limit as usize);
+            found.extend(page.records);
+            count += 1;
+            begin = page.next;
+            if begin.is_none() {
+                return (found, count);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_which_little_is_seen_goes_on_page_by_page() {
+        let all: Vec<_> = (1..=10).map(|n| n * 10).collect();
+        let in_time = in_time();
+        for limit in [1, 3, 10, 11] {
+            let count = 10_usize.div_ceil(limit as usize);
+            assert_eq!(pages(limit, in_time).await, (all.clone(), count), "{limit}");
+            // What takes too long goes on with the next page, behind what was looked at.
+            let (found, count) = pages(limit, Instant::now()).await;
+            assert_eq!((found, count), (all.clone(), 101), "{limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_in_larger_pieces_where_few_records_are_seen() {
+        for (one_in, expected) in [(1, &[3][..]), (1_000_000, &[3, 1_000, 1_000, 1_000])] {
+            let asked = RefCell::new(Vec::new());
+            let read = async |last: Option<u32>, piece: u32| {
+                asked.borrow_mut().push(piece);
+                let first = last.map_or(1, |last| last + 1);
+                let records = (first..=2_000).take(piece as usize).collect::<Vec<_>>();
+                Ok(records)
+            };
+            let is_seen = async |number: &u32| Ok(number.is_multiple_of(one_in));
+            page_until(in_time(), room(), &some(), 2, read, |number| *number, is_seen).await.unwrap();
+            assert_eq!(asked.into_inner(), expected, "{one_in}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_large_records_is_read_in_smaller_pieces_and_its_page_ends_early() {
+        for (one_in, expected, found) in [(1_000, &[11, 2, 2, 2, 2, 2][..], None), (1, &[11], Some(2))] {
+            let asked = RefCell::new(Vec::new());
+            let read = async |last: Option<u32>, piece: u32| {
+                asked.borrow_mut().push(piece);
+                let first = last.map_or(1, |last| last + 1);
+                let records = (first..=18).take(piece as usize);
+                Ok(records.map(|number| Large(number, SHOWN_PAGE_BYTES_MAX / 2)).collect())
+            };
+            let is_seen = async |record: &Large| Ok(record.0.is_multiple_of(one_in));
+            let page =
+                page_until(in_time(), room(), &some(), 10, read, |record| record.0, is_seen).await.unwrap();
+            assert_eq!(asked.into_inner(), expected, "{one_in}");
+            assert_eq!((page.records.last().map(|last| last.0), page.next), (found, found), "{one_in}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_found_takes_room_as_it_grows_and_is_refused_where_there_is_none() {
+        let shares = shares(100_000);
+        let read = async |last: Option<u32>, _: u32| {
+            let read_before = last.unwrap_or(0);
+            assert_eq!(shares.in_use(Kind::Sending) / 30_000, read_before as usize, "what is there counts");
+            Ok(vec![Large(read_before + 1, 30_000)])
+        };
+        let room = shares.none(Kind::Sending, None);
+        let is_seen = async |_: &Large| Ok(true);
+        let refused = page_until(in_time(), room, &some(), 10, read, |record| record.0, is_seen).await;
+        assert_eq!(refused.map(|page| page.next).unwrap_err().code(), Code::Overloaded);
+        assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
+    }
+}
