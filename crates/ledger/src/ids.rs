@@ -212,8 +212,8 @@ pub trait Ids: Send + Sync {
     /// [`Error`]; after [`Error::Unknown`] a range may have been taken that is then never used.
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken>;
 
-    /// Makes a tag, or changes what is named of it. The audit entry gets what is named, as it was and as it becomes. Where all of
-    /// it is so already, nothing is changed, nor noted.
+    /// Makes a tag, or changes what is named of it. The audit entry gets all that operators set of the tag, as it was and as it
+    /// becomes. Where all of it is so already, nothing is changed, nor noted.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
@@ -307,20 +307,22 @@ fn may_start(wanted: Option<u64>, start: u64, next: u64) -> bool {
     wanted.is_none_or(|wanted| wanted == start || (wanted > start && wanted >= next))
 }
 
-/// The entry with the fields that are asked for: as they were, if there was something, and as they become.
-fn noted(by: &AuditEntry, before: Option<[u64; 2]>, asked: [(&str, Option<u64>); 2]) -> AuditEntry {
-    let [one, other] = asked;
-    let was = |[first, second]: [u64; 2]| {
-        named([(one.0, one.1.and(Some(first))), (other.0, other.1.and(Some(second)))])
-    };
-    by.changed(before.and_then(was), named(asked))
+impl SegmentRecord {
+    /// What operators set of it, for the audit. The description comes last, as it may be any text.
+    pub(crate) fn settings(&self) -> String {
+        let numbers = format!("start={} step={}", self.start, self.step);
+        match self.description.as_str() {
+            "" => numbers,
+            description => format!("{numbers} description={description}"),
+        }
+    }
 }
 
-/// What was set, for the audit: names and numbers, those alone that were given.
-fn named<const N: usize>(fields: [(&str, Option<u64>); N]) -> Option<String> {
-    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    let text = given.collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then_some(text)
+impl SequenceRecord {
+    /// What operators set of it, for the audit.
+    pub(crate) fn settings(&self) -> String {
+        format!("start={} increment={}", self.start, self.increment)
+    }
 }
 
 impl SegmentChange {
@@ -334,12 +336,6 @@ impl SegmentChange {
     /// Whether the tag takes it.
     pub(crate) fn is_admitted_by(&self, record: &SegmentRecord) -> bool {
         may_start(self.start, record.start, record.next)
-    }
-
-    /// The entry with what is changed of a tag, or set of a new one.
-    pub(crate) fn noted(&self, by: &AuditEntry, before: Option<&SegmentRecord>) -> AuditEntry {
-        let before = before.map(|record| [record.start, record.step]);
-        noted(by, before, [("start", self.start), ("step", self.step)])
     }
 
     /// Start, step and description of a tag that is made with this.
@@ -360,12 +356,6 @@ impl SequenceChange {
     /// Whether the sequence takes it.
     pub(crate) fn is_admitted_by(&self, record: &SequenceRecord) -> bool {
         may_start(self.start, record.start, record.next)
-    }
-
-    /// The entry with what is changed of a sequence, or set of a new one.
-    pub(crate) fn noted(&self, by: &AuditEntry, before: Option<&SequenceRecord>) -> AuditEntry {
-        let before = before.map(|record| [record.start, record.increment]);
-        noted(by, before, [("start", self.start), ("increment", self.increment)])
     }
 
     /// Start and increment of a sequence that is made with this.

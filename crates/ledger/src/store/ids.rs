@@ -185,7 +185,7 @@ async fn put_segment(
             .bind(description)
             .bind(SEGMENT_TAGS_MAX as i64);
         if let Some(made) = found::<SegmentRow, SegmentRecord>(transaction, create).await? {
-            audit::add(transaction, &[&change.noted(by, None)]).await?;
+            audit::add(transaction, &[&by.changed(None::<String>, made.settings())]).await?;
             return Ok(Decided::Commit(Put::Done(made)));
         }
         // Made between the two statements, or there are too many.
@@ -204,9 +204,10 @@ async fn put_segment(
         .bind(change.start.map(|start| start as i64))
         .bind(change.step.map(|step| step as i64))
         .bind(change.description.as_deref());
-    let changed = found::<SegmentRow, SegmentRecord>(transaction, ask).await?;
-    audit::add(transaction, &[&change.noted(by, Some(&known))]).await?;
-    Ok(Decided::Commit(Put::Done(changed.ok_or(sqlx::Error::RowNotFound)?)))
+    let changed =
+        found::<SegmentRow, SegmentRecord>(transaction, ask).await?.ok_or(sqlx::Error::RowNotFound)?;
+    audit::add(transaction, &[&by.changed(known.settings(), changed.settings())]).await?;
+    Ok(Decided::Commit(Put::Done(changed)))
 }
 
 /// The same of a sequence.
@@ -228,7 +229,7 @@ async fn put_sequence(
             .bind(increment)
             .bind(SEQUENCES_MAX as i64);
         if let Some(made) = found::<SequenceRow, SequenceRecord>(transaction, create).await? {
-            audit::add(transaction, &[&change.noted(by, None)]).await?;
+            audit::add(transaction, &[&by.changed(None::<String>, made.settings())]).await?;
             return Ok(Decided::Commit(Put::Done(made)));
         }
         known = found::<SequenceRow, _>(transaction, lock()).await?;
@@ -245,9 +246,10 @@ async fn put_sequence(
         .bind(sequence.as_str())
         .bind(change.start.map(|start| start as i64))
         .bind(change.increment.map(|increment| increment as i64));
-    let changed = found::<SequenceRow, SequenceRecord>(transaction, ask).await?;
-    audit::add(transaction, &[&change.noted(by, Some(&known))]).await?;
-    Ok(Decided::Commit(Put::Done(changed.ok_or(sqlx::Error::RowNotFound)?)))
+    let changed =
+        found::<SequenceRow, SequenceRecord>(transaction, ask).await?.ok_or(sqlx::Error::RowNotFound)?;
+    audit::add(transaction, &[&by.changed(known.settings(), changed.settings())]).await?;
+    Ok(Decided::Commit(Put::Done(changed)))
 }
 
 #[async_trait::async_trait]

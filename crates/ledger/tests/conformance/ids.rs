@@ -216,6 +216,13 @@ async fn noted(b: &Bench) -> Vec<[Option<String>; 2]> {
 }
 
 pub async fn a_change_is_noted_with_how_it_was_and_what_is_so_already_is_not(b: Bench) {
+    let text = |text: &str| Some(text.to_owned());
+    for name in ["defaults", "defaults"] {
+        b.ledger.put_segment(&tag(name), &SegmentChange::default(), &by()).await.unwrap();
+        b.ledger.put_sequence(&sequence(name), &SequenceChange::default(), &by()).await.unwrap();
+    }
+    let made = [[None, text("start=1 increment=1")], [None, text("start=1 step=1000")]];
+    assert_eq!(noted(&b).await, made, "one that is made with the defaults has them");
     let step = |step| SegmentChange { start: Some(5), step: Some(step), ..SegmentChange::default() };
     let described = SegmentChange { description: Some("orders".to_owned()), ..SegmentChange::default() };
     let changes = [step(10), step(10), SegmentChange::default(), described.clone(), described, step(20)];
@@ -223,14 +230,12 @@ pub async fn a_change_is_noted_with_how_it_was_and_what_is_so_already_is_not(b: 
         let put = b.ledger.put_segment(&tag("t"), &change, &by()).await.unwrap();
         assert!(matches!(put, Put::Done(_)), "{change:?}: {put:?}");
     }
-    let text = |text: &str| Some(text.to_owned());
     let expected = [
-        [text("start=5 step=10"), text("start=5 step=20")],
-        // The description alone.
-        [None, None],
+        [text("start=5 step=10 description=orders"), text("start=5 step=20 description=orders")],
+        [text("start=5 step=10"), text("start=5 step=10 description=orders")],
         [None, text("start=5 step=10")],
     ];
-    assert_eq!(noted(&b).await, expected);
+    assert_eq!(noted(&b).await[..3], expected);
     for increment in [Some(3), Some(3), None, Some(4)] {
         let change = SequenceChange { start: Some(5), increment };
         let put = b.ledger.put_sequence(&sequence("s"), &change, &by()).await.unwrap();
