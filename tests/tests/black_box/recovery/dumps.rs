@@ -64,6 +64,9 @@ async fn a_dump_of_a_ledger_with_two_roles_is_restored_by_the_one_that_owns_the_
     let grants = "GRANT USAGE ON SCHEMA public TO app;";
     database.query(&sql_of_roles(grants, [&owner, &app])).unwrap();
     let before = database.query("SELECT cluster FROM ledger_identity").unwrap();
+    let of_other = documented("pg_dump ", folder.path(), &of_app).output().unwrap();
+    let said = String::from_utf8_lossy(&of_other.stderr);
+    assert!(!of_other.status.success() && said.contains("sequence audit_id_seq"), "as the page says: {said}");
     let restore = |url: &str| {
         run_as_documented("pg_dump ", folder.path(), url);
         run_as_documented("tail ", folder.path(), url);
