@@ -11,8 +11,8 @@ use crate::{Error, Kind, Options, Result, store};
 ///
 /// # Errors
 /// [`Error::Address`] for another kind of ledger, and for a file with several names, [`Error::Migration`] where there is no
-/// file, [`Error::File`] where the new file exists already, cannot be made, or has its name but may lose it in a crash, and
-/// [`Error::Refused`] for what is no ledger.
+/// file, [`Error::File`] where the new file exists already, is being written by another process, cannot be made, or has its name
+/// but may lose it in a crash, and [`Error::Refused`] for what is no ledger.
 pub async fn backup(options: &Options, copy: &Path) -> Result<u64> {
     let failed =
         |source: std::io::Error| Error::File { path: copy.display().to_string(), source: Arc::new(source) };

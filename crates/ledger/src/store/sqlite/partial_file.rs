@@ -1,9 +1,9 @@
 //! A file that gets its name once all of it is on the disk.
 //!
 //! Order: the data, then the data's sync, then the name, then the folder's sync. What a kill leaves behind is the partial
-//! file, and perhaps its journal, which the next try removes; the name has nothing or the whole.
+//! file with its lock, and perhaps its journal, which the next try removes; the name has nothing or the whole.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,21 +21,25 @@ pub(super) struct PartialFile {
     target: PathBuf,
     /// The target's.
     folder: File,
+    /// Given back last, when nothing of this try is left.
+    _lock: PartialLock,
 }
 
 impl PartialFile {
-    /// Begins the file that is to have the name `target`, empty. Removes what an earlier try left.
+    /// Begins the file that is to have the name `target`, empty. Removes what an earlier try left. Refuses with
+    /// [`ErrorKind::ResourceBusy`] while another process writes it.
     pub(super) fn create(target: &Path) -> io::Result<Self> {
         // First: a folder that cannot be read cannot be synced in the end either.
         let folder = File::open(folder_of(target))?;
         let path = with_suffix(target, ".partial");
+        let lock = PartialLock::take(&path)?;
         let journal = with_suffix(&path, "-journal");
         // Together: SQLite would write the journal of an earlier try back into the new file.
         remove_if_there(&path)?;
         remove_if_there(&journal)?;
         // Made here, so that nobody else may read it.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { file, path, journal, target: target.to_owned(), folder })
+        Ok(Self { file, path, journal, target: target.to_owned(), folder, _lock: lock })
     }
 
     /// Where it is written.
@@ -46,33 +50,71 @@ impl PartialFile {
     /// Gives it its name, once it is on the disk. Never overwrites what has the name.
     pub(super) fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
-        if !self.is_at(&self.path) {
+        if !is_at(&self.path, &self.file) {
             return Err(io::Error::other("another process has replaced the partial file"));
         }
         rename_to_new(&self.path, &self.target)?;
-        if !self.is_at(&self.target) {
+        if !is_at(&self.target, &self.file) {
             // The other process did so just now: this file is that one's, and not whole.
             let _ = fs::remove_file(&self.target);
             return Err(io::Error::other("another process has replaced the partial file"));
         }
         sync_folder(&self.folder).map_err(named_but_not_synced)
     }
-
-    /// Whether this name leads to the file that was begun.
-    fn is_at(&self, path: &Path) -> bool {
-        let (Ok(own), Ok(there)) = (self.file.metadata(), fs::symlink_metadata(path)) else { return false };
-        (own.dev(), own.ino()) == (there.dev(), there.ino())
-    }
 }
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
         // Once it has its name, nothing is here.
-        if self.is_at(&self.path) {
+        if is_at(&self.path, &self.file) {
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(&self.journal);
         }
     }
+}
+
+/// The lock of a partial file: a file beside it, which is removed on drop. A lock of the partial file itself could keep SQLite's
+/// out (see [`super::lock`]).
+struct PartialLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl PartialLock {
+    fn take(partial: &Path) -> io::Result<Self> {
+        let path = with_suffix(partial, ".lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let is_taken = match file.try_lock() {
+            // Its last holder has removed this file just now.
+            Ok(()) => !is_at(&path, &file),
+            Err(TryLockError::WouldBlock) => true,
+            // The file system has no locks. Then the one of two processes that has lost its file fails in the end.
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!(%error, path = %path.display(), "the lock of a partial file could not be taken");
+                false
+            }
+        };
+        if is_taken {
+            let what = format!("another backup is writing {}", partial.display());
+            return Err(io::Error::new(ErrorKind::ResourceBusy, what));
+        }
+        Ok(Self { file, path })
+    }
+}
+
+impl Drop for PartialLock {
+    fn drop(&mut self) {
+        // Before the file is closed, which gives the lock back: a lock that another process has is never removed.
+        if is_at(&self.path, &self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether this name leads to this file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let (Ok(own), Ok(there)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    (own.dev(), own.ino()) == (there.dev(), there.ino())
 }
 
 /// The path with this behind its name.
@@ -139,13 +181,13 @@ mod tests {
     fn the_name_has_nothing_until_the_whole_file_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("copy");
-        for left in ["copy.partial", "copy.partial-journal"] {
+        for left in ["copy.partial", "copy.partial-journal", "copy.partial.lock"] {
             fs::write(folder.path().join(left), "of an earlier try").unwrap();
         }
         let partial = PartialFile::create(&target).unwrap();
         assert_eq!(
             (names(folder.path()), partial.file.metadata().unwrap().len()),
-            (vec!["copy.partial".to_owned()], 0)
+            (["copy.partial", "copy.partial.lock"].map(str::to_owned).to_vec(), 0)
         );
         fs::write(partial.path(), "whole").unwrap();
         partial.finish().unwrap();
@@ -169,16 +211,52 @@ mod tests {
         assert_eq!(fs::read_to_string(&target).unwrap(), "of somebody else");
     }
 
+    fn refused(target: &Path) -> String {
+        let Err(error) = PartialFile::create(target) else { panic!("it is written already") };
+        assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        error.to_string()
+    }
+
     #[test]
-    fn a_second_try_at_the_same_time_ends_the_first() {
+    fn a_second_try_at_the_same_time_is_refused_and_the_first_gives_the_name() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("copy");
         let first = PartialFile::create(&target).unwrap();
-        let second = PartialFile::create(&target).unwrap();
+        fs::write(first.path(), "whole").unwrap();
+        for _ in 0..2 {
+            assert!(refused(&target).contains("copy.partial"));
+        }
+        let beside = PartialFile::create(&folder.path().join("other")).unwrap();
+        drop(beside);
+        first.finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy"]);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "whole");
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_is_another_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("copy");
+        let first = PartialFile::create(&target).unwrap();
+        let lock = folder.path().join("copy.partial.lock");
+        fs::remove_file(&lock).unwrap();
+        let second = PartialLock::take(&folder.path().join("copy.partial")).unwrap();
+        drop(first);
+        assert!(lock.exists(), "it is the second one's");
+        drop(second);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_try_whose_file_another_process_has_replaced_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, partial) = (folder.path().join("copy"), folder.path().join("copy.partial"));
+        let first = PartialFile::create(&target).unwrap();
+        fs::remove_file(&partial).unwrap();
+        fs::write(&partial, "of another process").unwrap();
         assert_eq!(first.finish().unwrap_err().kind(), ErrorKind::Other);
         assert_eq!(names(folder.path()), ["copy.partial"]);
-        second.finish().unwrap();
-        assert_eq!(names(folder.path()), ["copy"]);
+        assert_eq!(fs::read_to_string(&partial).unwrap(), "of another process");
     }
 
     #[test]
