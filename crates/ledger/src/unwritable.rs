@@ -79,8 +79,15 @@ impl Unwritable {
                 _ => None,
             };
         }
-        // SQLite: the low byte is the primary result code.
-        match code.parse::<i32>().ok()? & 0xff {
+        Self::of_sqlite(code.parse().ok()?)
+    }
+
+    /// What a result code of SQLite says. The low byte is the primary one.
+    fn of_sqlite(code: i32) -> Option<Self> {
+        // IOERR_SHMSIZE: the index of the log (`-shm`) could not be made longer, which needs room.
+        const SHM_SIZE: i32 = 10 | (19 << 8);
+        match code & 0xff {
+            _ if code == SHM_SIZE => Some(Self::DiskFull),
             8 => Some(Self::ReadOnly),
             10 | 14 => Some(Self::InputOutput),
             11 | 26 => Some(Self::Corrupt),
@@ -199,6 +206,18 @@ mod tests {
 
     fn fails(watch: &WriteWatch, reason: Unwritable, at: Instant) {
         watch.note_at(reason, &Error::refused(sqlx::Error::RowNotFound), at);
+    }
+
+    #[test]
+    fn an_index_of_the_log_that_finds_no_room_is_a_full_disk_and_other_errors_are_the_disks() {
+        // IOERR_READ, IOERR_WRITE, IOERR_FSYNC, IOERR_SHMMAP, CANTOPEN.
+        for code in [10, 266, 778, 1_034, 5_386, 14] {
+            assert_eq!(Unwritable::of_sqlite(code), Some(Unwritable::InputOutput), "{code}");
+        }
+        for code in [13, 4_874] {
+            assert_eq!(Unwritable::of_sqlite(code), Some(Unwritable::DiskFull), "{code}");
+        }
+        assert_eq!(Unwritable::of_sqlite(5), None, "busy");
     }
 
     #[test]

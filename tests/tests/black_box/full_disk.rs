@@ -44,10 +44,16 @@ impl SmallDisk {
 
     /// Takes all the room that is left.
     fn fill(&self) {
+        self.fill_but(0);
+    }
+
+    /// Takes all the room that is left but so many bytes.
+    fn fill_but(&self, left: u64) {
         let mut file = std::fs::File::create(self.filler()).unwrap();
         for bytes in [1 << 20, 1 << 12] {
             while file.write_all(&vec![b'x'; bytes]).is_ok() {}
         }
+        file.set_len(file.metadata().unwrap().len() - left).unwrap();
     }
 
     fn clear(&self) {
@@ -156,6 +162,16 @@ async fn a_start_on_a_full_disk_ends_as_where_the_ledger_is_away_and_one_with_ro
     assert_eq!(ended.code, Some(69), "{ended:?}");
     disk.clear();
     let _instance = setup().start().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_on_a_nearly_full_disk_says_that_it_is_full() {
+    let disk = SmallDisk::mount(2 << 20);
+    // Room for the file, but not for the index of its log.
+    disk.fill_but(24 << 10);
+    let ended = Setup::basic().unwrap().dir(disk.path()).run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains("the ledger's disk is full"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
