@@ -84,11 +84,16 @@ pub struct About<'a> {
     pub stage: Option<&'a str>,
     /// Where it is one of several things of which the caller named the ids: its id.
     pub id: Option<&'a str>,
+    /// Whether it asks what the daemon lacks, so that the refusal is the answer.
+    pub is_readiness: bool,
 }
 
 impl<'a> About<'a> {
     /// Nothing that refusals name.
-    pub const NOTHING: Self = Self { task: None, stage: None, id: None };
+    pub const NOTHING: Self = Self { task: None, stage: None, id: None, is_readiness: false };
+
+    /// What the daemon lacks.
+    pub const READINESS: Self = Self { is_readiness: true, ..Self::NOTHING };
 
     /// A task.
     pub const fn task(task: &'a str) -> Self {
@@ -210,8 +215,8 @@ fn problem(problem: &Problem, about: About<'_>) -> String {
         let _ = write!(text, "\n  {}", one_line(&more.join(", ")));
     }
     let code = problem.known_code();
-    let step =
-        code.and_then(|code| step_about(code, problem, about)).or_else(|| Some(next_step(code?)?.to_owned()));
+    let general = || code.filter(|_| !about.is_readiness).and_then(next_step).map(str::to_owned);
+    let step = code.and_then(|code| step_about(code, problem, about)).or_else(general);
     if let Some(step) = step {
         let _ = write!(text, "\n  {step}");
     }
@@ -231,7 +236,7 @@ fn step_about(code: Code, problem: &Problem, about: About<'_>) -> Option<String>
             ))
         }
         // An instance that starts waits for its bus. Otherwise it lacks one.
-        Code::BusUnavailable if problem.checks.is_some() => {
+        Code::BusUnavailable if about.is_readiness => {
             Some("The start goes on trying; the daemon's log says why it has not been reached.".to_owned())
         }
         Code::Forbidden => {
@@ -451,6 +456,20 @@ mod tests {
         assert_eq!(says(Code::Forbidden, "this token may not connect the node n"), "");
         let redis = says(Code::BusUnavailable, "sessions of several instances need Redis");
         assert_eq!(redis, "Start every instance with the same --redis-url.");
+    }
+
+    #[test]
+    fn who_asks_what_the_daemon_lacks_is_not_sent_to_the_same_command() {
+        let says = |about, code| {
+            let refusal = Error::Refused(Box::new(Problem::new(code, "down")));
+            failure_about(about, false, refusal).message
+        };
+        for code in [Code::LedgerUnavailable, Code::ClockBehind] {
+            assert!(says(About::NOTHING, code).contains("health --ready"), "{code}");
+            assert_eq!(says(About::READINESS, code), format!("refused: {code}: down"));
+        }
+        let waits = says(About::READINESS, Code::BusUnavailable);
+        assert!(waits.contains("the daemon's log says why"), "{waits}");
     }
 
     #[test]
