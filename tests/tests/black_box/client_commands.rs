@@ -115,7 +115,7 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("nodes", "explain --require no".to_owned(), "without its labels or languages\n"),
         of("pool", "pause default --reason repair --for 10m".to_owned(), "pool default is paused since "),
         of("pool", "show".to_owned(), ": repair\n"),
-        of("pool", "resume default".to_owned(), "pool default is not paused\n"),
+        of("pool", "resume default".to_owned(), "pool default is resumed\n"),
         of("pool", "show".to_owned(), "all nodes are in the pool default\n"),
         of("plan", "list".to_owned(), "PLAN "),
         of("plan", format!("show {plan}"), "1 of 1 succeeded\n"),

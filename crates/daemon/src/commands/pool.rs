@@ -42,7 +42,7 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
         }
         Pool::Resume { pool, remote } => {
             let answer = connect(&remote)?.nodes().resume_pool(&pool).await;
-            shown::answered(remote.json, answer, |_| format!("pool {pool} is not paused\n"))
+            shown::answered(remote.json, answer, |_| format!("pool {pool} is resumed\n"))
         }
         Pool::Set { file, dry_run, yes, remote } => {
             let Object(Written { version, pools, .. }) = json_file::read(&file)?;

@@ -270,7 +270,7 @@ async fn of_others(world: &World, name: &str) -> Option<Entry> {
         "pool pause" => {
             asks("default --reason repair", "is paused", DOCUMENT, ("no-such --reason repair", "not_found"))
         }
-        "pool resume" => asks("default", "is not paused", DOCUMENT, no),
+        "pool resume" => asks("default", "is resumed", DOCUMENT, no),
         "pool set" => {
             let setting = world.get("/v1/config/pools").await;
             let file = world.file("pools.json", &setting.to_string());
