@@ -236,7 +236,11 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
     let mut events = client.jobs().events(id);
     let mut absence = Absence::default();
     loop {
-        let update = match events.next().await {
+        let next = tokio::select! {
+            next = events.next() => next,
+            () = shown::reader_gone() => return Ok(()),
+        };
+        let update = match next {
             Ok(Some(update)) => update,
             Ok(None) => return Ok(()),
             Err(error) => {

@@ -149,7 +149,7 @@ impl<'a, T> Look<'a, T> {
                         before = text;
                         is_read
                     };
-                    if is_over || !is_read {
+                    if is_over || !is_read || !shown::has_reader() {
                         return Ok(());
                     }
                     tokio::time::sleep(EVERY).await;

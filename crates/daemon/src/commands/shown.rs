@@ -3,11 +3,14 @@
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use client::Error;
 use client::wire::jobs::Route;
 use client::wire::{Code, List, Problem};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -16,6 +19,9 @@ use crate::terminal;
 
 /// Printed in place of a missing value.
 pub const NONE: &str = "-";
+
+/// The delay between two looks whether what is printed still has a reader.
+const READER_EVERY: Duration = Duration::from_secs(1);
 
 /// Why an answer could not be written, if that was not for want of a reader.
 static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
@@ -33,6 +39,26 @@ pub fn print(text: &str) -> bool {
             false
         }
     }
+}
+
+/// Whether what is printed may still be read. A pipe whose reader has closed it has none, which a print notices only where it has
+/// something to print.
+pub fn has_reader() -> bool {
+    may_be_read(&io::stdout())
+}
+
+/// Ends once what is printed has no reader.
+pub async fn reader_gone() {
+    while has_reader() {
+        tokio::time::sleep(READER_EVERY).await;
+    }
+}
+
+fn may_be_read(output: &impl AsFd) -> bool {
+    // Errors, and that the other end is gone, are reported without being asked for.
+    let mut polled = [PollFd::new(output, PollFlags::empty())];
+    let _ = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Prints a text for people to stderr. It is lost where stderr cannot be written: what the command does counts.
@@ -385,6 +411,15 @@ mod tests {
 
     use super::*;
     use crate::exit::Exit;
+
+    #[test]
+    fn a_pipe_is_read_until_its_reader_closes_it_and_a_file_always_may_be() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(may_be_read(&writer));
+        drop(reader);
+        assert!(!may_be_read(&writer));
+        assert!(may_be_read(&tempfile::tempfile().unwrap()));
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

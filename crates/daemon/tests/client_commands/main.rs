@@ -7,4 +7,5 @@ mod many_jobs;
 mod plans;
 mod pools;
 mod process;
+mod readers;
 mod sessions;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::process::{answering_keys, ended, listener, printing_to};
+use crate::process::{answering_keys, ended, listener, printing_to, unread};
 
 /// Two jobs, which go in one batch.
 const TWO: &str = "{\"payload\":1}\n{\"payload\":2}\n";
@@ -22,13 +22,6 @@ async fn submitted(lines: &str, answer: (u16, &str), stdout: Stdio) -> (Option<i
     let err = String::from_utf8(output.stderr).unwrap();
     let heard = heard.lock().clone();
     (output.status.code(), err, heard)
-}
-
-/// An output that nobody reads.
-fn unread() -> Stdio {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    writer.into()
 }
 
 #[tokio::test]

@@ -35,6 +35,13 @@ pub fn printing_to(words: &[&str], stdin: &str, stdout: Stdio) -> Child {
     started(words, [file.into(), stdout, Stdio::piped()])
 }
 
+/// An output that nobody reads.
+pub fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
 /// Starts the command with a stderr that cannot be written.
 pub fn unheard(words: &[&str]) -> Child {
     let full = File::create("/dev/full").unwrap();

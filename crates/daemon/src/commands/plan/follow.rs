@@ -15,7 +15,11 @@ pub async fn run(mut events: PlanEvents, json: bool) -> Result<(), Failure> {
     // A plan that is refused has none.
     let mut headings = if json { String::new() } else { tasks_shown::event_headings() };
     loop {
-        match events.next().await {
+        let next = tokio::select! {
+            next = events.next() => next,
+            () = shown::reader_gone() => return Ok(()),
+        };
+        match next {
             Ok(event) => {
                 absence.is_over();
                 let line = if json { shown::json(&event) + "\n" } else { tasks_shown::event_line(&event) };
