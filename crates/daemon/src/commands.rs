@@ -23,6 +23,7 @@ pub mod nonce;
 mod once;
 pub mod plan;
 pub mod pool;
+mod progress_bar;
 pub mod recover;
 mod screen;
 pub mod session;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use client::Client;
 use client::wire::List;
 use client::wire::bulk::{Bulk as Shown, BulkAccepted, BulkAction, BulkFilter, BulkStatus};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::jobs::bulk::{Begun, Bulk};
 use crate::commands::absence::Absence;
 use crate::commands::look::Look;
-use crate::commands::{confirm, connect, once, page, shown};
+use crate::commands::{confirm, connect, once, page, progress_bar, shown};
 use crate::exit::{Exit, Failure};
 
 /// The delay between two looks at an operation that is under way.
@@ -136,10 +136,10 @@ fn is_cut(asked: Option<&str>, counted: Option<&str>) -> bool {
 
 /// The operation when it is over, through absences of the daemon; a bar shows on a terminal how far it is.
 async fn follow(client: &Client, id: &str, json: bool) -> Result<Shown, Failure> {
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {msg}, {eta} left");
+    let besides = |skipped: u64, failed: u64| format!("{skipped} skipped, {failed} failed");
     let bar = match json {
         true => ProgressBar::hidden(),
-        false => ProgressBar::new(0).with_style(style.expect("the template is sound")),
+        false => progress_bar::new(0, "{pos}/{len} jobs", besides(0, 0)),
     };
     let mut absence = Absence::default();
     loop {
@@ -152,7 +152,7 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<Shown, Failure>
                 absence.is_over();
                 bar.set_length(bulk.matched.max(worked_on(&bulk)));
                 bar.set_position(worked_on(&bulk));
-                bar.set_message(format!("{} skipped, {} failed", bulk.skipped, bulk.failed));
+                bar.set_message(besides(bulk.skipped, bulk.failed));
                 tokio::time::sleep(EVERY).await;
             }
             Err(error) => {

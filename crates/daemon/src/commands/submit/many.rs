@@ -16,7 +16,7 @@ use super::attempts::Attempts;
 use super::lines::{Batch, Batches};
 use crate::cli::jobs::JobOptions;
 use crate::commands::absence::Absence;
-use crate::commands::{once, shown};
+use crate::commands::{once, progress_bar, shown};
 use crate::exit::{Exit, Failure};
 
 /// How often the bar moves while nothing is answered.
@@ -157,7 +157,7 @@ impl Submission<'_> {
             if !self.is_read && batches.has_more() {
                 return Err(self.unread());
             }
-            self.bar.set_message(format!("{} jobs accepted", self.counts.accepted));
+            self.bar.set_message(accepted(self.counts.accepted));
             if bytes.is_some() {
                 self.bar.set_position(read);
             }
@@ -304,13 +304,18 @@ fn corrected(which: &str) -> String {
 
 /// A bar on stderr; nothing where that is no terminal.
 fn bar(bytes: Option<u64>) -> ProgressBar {
-    let style = |template| ProgressStyle::with_template(template).expect("the template is sound");
     let bar = match bytes {
-        Some(bytes) => {
-            ProgressBar::new(bytes).with_style(style("{wide_bar} {bytes}/{total_bytes}, {msg}, {eta} left"))
+        Some(bytes) => progress_bar::new(bytes, "{bytes}/{total_bytes}", accepted(0)),
+        None => {
+            let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+            let style = style.expect("the template is sound");
+            ProgressBar::new_spinner().with_style(style).with_message(accepted(0))
         }
-        None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}, {elapsed}")),
     };
     bar.enable_steady_tick(TICK);
     bar
+}
+
+fn accepted(jobs: u64) -> String {
+    format!("{jobs} jobs accepted")
 }
