@@ -302,7 +302,7 @@ fn place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
 }
 
 /// Reads a refused frame, or a refused part of a body, once more and slower, to name the field that is wrong. If the text is
-/// JSON, the message leaves out the line and the column, which count in this text only.
+/// JSON, the message leaves out the line and the column, which count in this text only; else it says that it is none.
 pub fn refused_part<T: DeserializeOwned>(text: &str) -> Refusal {
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize::<_, T>(&mut reader);
@@ -314,8 +314,11 @@ pub fn refused_part<T: DeserializeOwned>(text: &str) -> Refusal {
         },
     };
     let mut message = error.to_string();
+    if !error.is_data() {
+        return Refusal::unreadable(&format!("the text cannot be read as JSON: {place}"), &message);
+    }
     let column = format!(" at line {} column {}", error.line(), error.column());
-    if error.is_data() && message.ends_with(&column) {
+    if message.ends_with(&column) {
         message.truncate(message.len() - column.len());
     }
     Refusal::unreadable(&place, &message)
@@ -575,8 +578,15 @@ mod tests {
         assert_eq!(refusal.code(), Code::TooLarge, "{refusal}");
         let shape = refused_part::<Object<JobRequest>>("7").to_string();
         assert!(shape.ends_with("invalid type: integer `7`, expected an object"), "{shape}");
-        let broken = refused_part::<Object<JobRequest>>("{").to_string();
-        assert!(broken.ends_with("EOF while parsing an object at line 1 column 1"), "{broken}");
+        for (text, expected) in [
+            ("{", "EOF while parsing an object at line 1 column 1"),
+            ("hello", "expected value at line 1 column 1"),
+            (r#"{"payload":1} x"#, "trailing characters at line 1 column 15"),
+        ] {
+            let (code, detail) = refused_part::<JobRequest>(text).code_and_detail();
+            let expected = format!("the text cannot be read as JSON: {expected}");
+            assert_eq!((code, detail), (Code::Invalid, expected), "{text}");
+        }
     }
 
     #[test]
