@@ -464,7 +464,12 @@ pub fn check(config: &Config) -> Result<(), Failure> {
 /// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went back.
 fn known(path: &Path) -> Result<Option<Identity>, Failure> {
     match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error))?)),
+        Ok(bytes) => {
+            let foreign = |error: serde_json::Error| {
+                unusable(path, &format!("no daemon wrote what is in it ({error})"))
+            };
+            serde_json::from_slice(&bytes).map(Some).map_err(foreign)
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unusable(path, &error)),
     }
@@ -597,6 +602,19 @@ mod tests {
         let mut is_over = false;
         let seen = witness.note(current(10), |why| is_over = why.is_none()).unwrap();
         assert_eq!((seen, is_over), (Found::Current, true));
+    }
+
+    #[test]
+    fn a_file_with_something_else_in_it_is_refused_by_its_name_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes");
+        fs::write(&file, "buy milk").unwrap();
+        let refused = known(&file).unwrap_err();
+        assert_eq!(refused.exit, Exit::Config);
+        let name =
+            format!("ledger.witness_file {} cannot be used: no daemon wrote what is in it", file.display());
+        assert!(refused.message.starts_with(&name), "{}", refused.message);
+        assert_eq!(fs::read(&file).unwrap(), b"buy milk");
     }
 
     #[test]
