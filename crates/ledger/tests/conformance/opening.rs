@@ -260,6 +260,64 @@ async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_t
     assert!(why.contains("ENCODING 'UTF8'") && why.contains("pg_dump"), "{why}");
 }
 
+/// PostgreSQL passes over a schema that the role may not use, as after a restore without its rights.
+#[tokio::test]
+async fn a_ledger_that_the_role_may_not_use_is_never_taken_for_none() {
+    let Bench { ledger, options, database, _folder } = Bench::postgres().await;
+    ledger.close().await;
+    drop(ledger);
+    let role = format!("unadmitted_{}", std::process::id());
+    let change = async |sql: String| execute(&options.url, &sql).await;
+    let mut url = url::Url::parse(&options.url).unwrap();
+    url.set_username(&role).unwrap();
+    url.set_password(None).unwrap();
+    let of_role = Options { url: url.into(), connect_timeout_ms: LONG_MS, ..options.clone() };
+    let is_refused = async |schema: &str| {
+        let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
+        let by = crate::bench::by();
+        let grant = format!("GRANT USAGE ON SCHEMA {schema} TO \"{role}\";");
+        for refused in [
+            ledger::open(&of_role).await.err(),
+            opened_as_it_is(&of_role).await.err(),
+            ledger::migrate(&of_role, Migrate::Auto).await.err(),
+            ledger::migrate(&of_role, Migrate::Check).await.err(),
+            ledger::try_recovery(&of_role, margins).await.err(),
+            ledger::recover(&of_role, Migrate::Auto, margins, &by).await.err(),
+            ledger::recover(&of_role, Migrate::Check, margins, &by).await.err(),
+        ] {
+            let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+            assert!(why.ends_with(&grant) && !why.contains("CREATE SCHEMA"), "{why}");
+        }
+    };
+    change(format!("CREATE ROLE {role} LOGIN")).await;
+    change("REVOKE ALL ON SCHEMA public FROM PUBLIC".to_owned()).await;
+    change(format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")).await;
+    is_refused("\"public\"").await;
+    // It has one of its own, in which tables could be made.
+    change(format!("CREATE SCHEMA {role} AUTHORIZATION {role}")).await;
+    is_refused("\"public\"").await;
+    change("ALTER SCHEMA public RENAME TO \"Led\"\"ger, 1\"".to_owned()).await;
+    change(format!("ALTER ROLE {role} SET search_path = nowhere, \"$user\", \"Led\"\"ger, 1\"")).await;
+    is_refused("\"Led\"\"ger, 1\"").await;
+    change(format!("ALTER SCHEMA {role} RENAME TO aside")).await;
+    change(format!("ALTER SCHEMA \"Led\"\"ger, 1\" RENAME TO {role}")).await;
+    is_refused(&format!("\"{role}\"")).await;
+    change(format!("ALTER SCHEMA {role} RENAME TO public")).await;
+    // Another one is meant, which there is not yet.
+    change(format!("ALTER ROLE {role} SET search_path = aside")).await;
+    let refused = opened_as_it_is(&of_role).await.err();
+    assert!(matches!(&refused, Some(Error::Migration(_))), "{refused:?}");
+    // A superuser may use all.
+    opened_as_it_is(&options).await.unwrap().close().await;
+    change(format!("ALTER ROLE {role} SET search_path = aside, public")).await;
+    is_refused("\"public\"").await;
+    change(format!("GRANT USAGE ON SCHEMA public TO {role}")).await;
+    opened_as_it_is(&of_role).await.unwrap().close().await;
+    change(format!("DROP OWNED BY {role}")).await;
+    change(format!("DROP ROLE {role}")).await;
+    drop((database, _folder));
+}
+
 /// What migration 21 took away.
 const BEFORE_MIGRATION_21: &str = "
     CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';

@@ -74,6 +74,18 @@ async fn a_dump_of_a_ledger_with_two_roles_is_restored_by_the_one_that_owns_the_
         assert_eq!(database.query("SELECT cluster FROM ledger_identity").unwrap(), before, "{url}");
     };
     restore(&of_owner);
+    // Before the rights are given again: the restored ledger is not taken for none, beside which another one is to be made.
+    for command in [
+        Setup::command("recover").arg("--dry-run"),
+        Setup::command("migrate"),
+        Setup::basic().unwrap(),
+        Setup::basic().unwrap().arg("--migrate").arg("check"),
+    ] {
+        let refused = command.database(&of_app).run_to_end(testkit::PATIENCE).await.unwrap();
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        let grant = format!("GRANT USAGE ON SCHEMA \"public\" TO \"{app}\";");
+        assert!(refused.stderr.contains(&grant) && !refused.stderr.contains("CREATE SCHEMA"), "{refused:?}");
+    }
     database.query(&sql_of_roles(grants, [&owner, &app])).unwrap();
     let instance = Setup::basic().unwrap().database(&of_app).arg("--migrate").arg("check");
     drop(instance.start().await.unwrap());

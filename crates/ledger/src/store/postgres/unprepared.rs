@@ -1,5 +1,5 @@
-//! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, or a
-//! database that cannot keep every text, with the SQL that makes them.
+//! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, a ledger
+//! that the role may not use, or a database that cannot keep every text, with the SQL that mends it.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, Row};
@@ -9,6 +9,7 @@ use crate::sql::sql_file;
 use crate::{Error, Result, Unwritable};
 
 const ENCODING: &str = sql_file!("postgres-only", "session_encoding");
+const HIDDEN: &str = sql_file!("postgres-only", "hidden_ledger");
 /// The encoding of a database that keeps every text.
 const UTF8: &str = "UTF8";
 /// A database with it keeps the bytes that it is sent, which are those of [`UTF8`].
@@ -45,6 +46,32 @@ pub(super) fn explained_once(error: Error, connect: &PgConnectOptions) -> Error 
 
 fn unprepared(what: &str, sql: &[String]) -> Error {
     Error::Unprepared(format!("{what}\n  As a superuser of the server:\n    {}", sql.join("\n    ")))
+}
+
+/// Refuses to go on where the search path leads to a ledger that the role may not use, as after a restore without its rights.
+/// PostgreSQL passes over such a schema. So this would count as no ledger, and one made instead would grant all again.
+pub(super) async fn refuse_hidden_ledger(
+    connect: &PgConnectOptions,
+    session: &mut PgConnection,
+) -> Result<()> {
+    let rows = sqlx::raw_sql(HIDDEN).fetch_all(session).await.map_err(read_failed)?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let schema: String = row.try_get("schema").map_err(read_failed)?;
+    let role: String = row.try_get("role").map_err(read_failed)?;
+    Err(hidden_ledger(&schema, &role, connect))
+}
+
+fn hidden_ledger(schema: &str, role: &str, connect: &PgConnectOptions) -> Error {
+    let [schema, role] = [schema, role].map(identifier);
+    let what = format!(
+        "the schema {schema} has a ledger, which the role {role} may not use. If another ledger is meant, take this schema out of \
+         the role's search_path."
+    );
+    let grant = [
+        format!("-- in the database {}:", identifier(database_of(connect))),
+        format!("GRANT USAGE ON SCHEMA {schema} TO {role};"),
+    ];
+    unprepared(&what, &grant)
 }
 
 /// Refuses a database with another encoding than [`UTF8`] or [`AS_SENT`]: it keeps only some texts, and reads not even all
@@ -192,6 +219,16 @@ mod tests {
         let owned = sql("42501", "must be owner of table lease");
         assert!(owned.contains("REASSIGN OWNED") && !owned.contains("GRANT"), "{owned}");
         assert!(sql("3F000", "no schema has been selected to create in").contains("CREATE SCHEMA"));
+    }
+
+    #[test]
+    fn a_ledger_that_the_role_may_not_use_is_refused_with_the_right_to_use_it() {
+        let connect = PgConnectOptions::from_str("postgres://f%22p:secret@h/led").unwrap();
+        // The role in force may be another than the one that has connected.
+        let refused = hidden_ledger("my\"s", "acts", &connect).to_string();
+        assert!(refused.contains("the schema \"my\"\"s\" has a ledger"), "{refused}");
+        assert!(refused.contains("in the database \"led\":"), "{refused}");
+        assert!(refused.ends_with("GRANT USAGE ON SCHEMA \"my\"\"s\" TO \"acts\";"), "{refused}");
     }
 
     #[test]
