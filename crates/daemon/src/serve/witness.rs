@@ -333,8 +333,8 @@ impl Witness {
     }
 
     fn why(&self) -> String {
-        let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
         if self.reason == Some(Reason::OtherLedger) {
+            let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
             return format!(
                 "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. \
                  If it stands for the one before, what it would grant may have been granted already: before that, run \
@@ -356,12 +356,12 @@ impl Witness {
                     instance's --database-url or --config (see docs/operations.md)"
                 .to_owned();
         }
+        // It is the same ledger, which is never new: to forget what was known of it would have it grant that again.
         let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(
             "the ledger is behind what this instance knew of it{reason}, as after a restored backup or a failover. What it would \
              grant may have been granted before. Run `fencepost recover --confirm` with this instance's --database-url or \
-             --config (see docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
-            file.display()
+             --config (see docs/operations.md)"
         )
     }
 
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(witness.note(behind(7), |why| told = why).unwrap(), Found::WentBack);
         assert!(told.is_some_and(|why| why.contains("its position is lower")));
         assert_eq!(remembered(&file), Some(9));
-        // An operator has removed the file, since the ledger is new on purpose.
+        // An operator has removed the file.
         fs::remove_file(&file).unwrap();
         witness.note(behind(7), |_| {}).unwrap();
         witness.write_now();
@@ -663,6 +663,8 @@ mod tests {
             let why = witness.why();
             assert!(why.contains("`fencepost recover --confirm` with "), "{why}");
             assert!(why.contains("--database-url or --config"), "{why}");
+            let is_other = reason == Reason::OtherLedger;
+            assert_eq!(why.contains("remove ./fencepost-data/witness"), is_other, "{why}");
             assert!(why.chars().count() <= api::limits::DETAIL_CHARS_MAX, "the API cuts it off: {why}");
         }
     }
