@@ -177,6 +177,10 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
         Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
             "the server's certificate has expired"
         }
+        Tls::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet"
+        }
+        Tls::InvalidCertificate(_) => "the server's certificate is not accepted",
         Tls::InvalidMessage(_) => "it does not speak TLS: is it http://, not https://?",
         Tls::AlertReceived(Alert::CertificateRequired) => "the server demands a client certificate",
         Tls::AlertReceived(alert) if is_about_certificate(*alert) => {
@@ -191,9 +195,23 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
 mod tests {
     use std::io;
 
-    use rustls::{AlertDescription as Alert, Error as Tls};
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
 
     use super::*;
+
+    #[test]
+    fn a_certificate_that_is_refused_is_told_of_in_words() {
+        for (refused, meaning) in [
+            (Bad::UnknownIssuer, "is signed by no authority that is trusted here"),
+            (Bad::Expired, "has expired"),
+            (Bad::NotValidYet, "is not valid yet"),
+            (Bad::NotValidForName, "is for another name"),
+            (Bad::BadSignature, "is not accepted"),
+        ] {
+            let said = root_cause(&io::Error::other(Tls::InvalidCertificate(refused)));
+            assert!(said.starts_with(&format!("the server's certificate {meaning} (")), "{said}");
+        }
+    }
 
     #[test]
     fn only_alerts_about_the_clients_certificate_say_that_nothing_was_read() {

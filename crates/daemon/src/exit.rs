@@ -120,23 +120,20 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         match &error {
             client::Error::Refused(_) => Self::new(Exit::Refused, error),
-            client::Error::Unreachable { reason, .. } if reason.contains("client certificate") => Self::new(
-                Exit::Unavailable,
-                format!(
-                    "{error}\n  --cert and --cert-key (or FENCEPOST_CERT and FENCEPOST_CERT_KEY) name it."
-                ),
-            ),
-            // Somebody is there, and the reason says how to speak to it.
-            client::Error::Unreachable { reason, .. } if reason.contains("https://") => {
-                Self::new(Exit::Unavailable, error)
+            client::Error::Unreachable { url, reason, .. } => {
+                let next = match tls_options(reason) {
+                    Some(options) => format!("\n  {options}."),
+                    // Somebody is there, and the reason says how to speak to it, or what is wrong with it.
+                    None if ["https://", OF_CERTIFICATE].iter().any(|words| reason.contains(words)) => {
+                        String::new()
+                    }
+                    None => format!(
+                        "\n  Is a daemon running at {url}? `fencepost serve` starts one; --url (or FENCEPOST_URL) names \
+                         another."
+                    ),
+                };
+                Self::new(Exit::Unavailable, format!("{error}{next}"))
             }
-            client::Error::Unreachable { url, .. } => Self::new(
-                Exit::Unavailable,
-                format!(
-                    "{error}\n  Is a daemon running at {url}? `fencepost serve` starts one; --url (or FENCEPOST_URL) \
-                         names another."
-                ),
-            ),
             client::Error::Unusable(_) => Self::new(Exit::Usage, error),
             // The answer was lost, or is not Fencepost's.
             _ => Self::new(Exit::Unavailable, error),
@@ -144,9 +141,29 @@ impl From<client::Error> for Failure {
     }
 }
 
+/// What the client library says of each certificate of a server that it refuses.
+const OF_CERTIFICATE: &str = "the server's certificate";
+
+/// The options that help where TLS gives no connection for this reason of the client library; `None` where none does.
+pub fn tls_options(reason: &str) -> Option<&'static str> {
+    const OPTIONS: [(&str, &str); 2] = [
+        ("client certificate", "--cert and --cert-key (or FENCEPOST_CERT and FENCEPOST_CERT_KEY) name it"),
+        ("signed by no authority", "--ca (or FENCEPOST_CA) names the file with its authority"),
+    ];
+    OPTIONS.iter().find(|(words, _)| reason.contains(words)).map(|(_, options)| *options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The message where a daemon is not reached for this reason.
+    fn unreached(url: &str, reason: &str) -> String {
+        let (url, reason) = (url.to_owned(), reason.to_owned());
+        let failure = Failure::from(client::Error::Unreachable { url, reason, source: "?".into() });
+        assert_eq!(failure.exit, Exit::Unavailable);
+        failure.message
+    }
 
     #[test]
     fn statuses_are_what_scripts_rely_on() {
@@ -190,11 +207,25 @@ mod tests {
 
     #[test]
     fn who_speaks_tls_to_a_request_in_http_is_not_asked_whether_it_runs() {
-        let reason = "what answers there speaks TLS, not HTTP: use https://h:1".to_owned();
-        let error = client::Error::Unreachable { url: "http://h:1".to_owned(), reason, source: "?".into() };
-        let failure = Failure::from(error);
-        assert_eq!(failure.exit, Exit::Unavailable);
-        assert!(failure.message.ends_with("use https://h:1"), "{}", failure.message);
+        let message = unreached("http://h:1", "what answers there speaks TLS, not HTTP: use https://h:1");
+        assert!(message.ends_with("use https://h:1"), "{message}");
+        assert!(unreached("http://h:1", "Connection refused").contains("Is a daemon running at http://h:1?"));
+    }
+
+    #[test]
+    fn who_shows_a_certificate_is_not_asked_whether_it_runs_and_the_option_is_named() {
+        for (reason, ends) in [
+            (
+                "the server's certificate is signed by no authority that is trusted here (x)",
+                "--ca (or FENCEPOST_CA) names the file with its authority.",
+            ),
+            ("the server's certificate has expired (x)", "has expired (x)"),
+            ("the server's certificate is for another name (x)", "is for another name (x)"),
+            ("the server demands a client certificate (x)", "FENCEPOST_CERT_KEY) name it."),
+        ] {
+            let message = unreached("https://h:1", reason);
+            assert!(message.ends_with(ends) && !message.contains("Is a daemon running"), "{message}");
+        }
     }
 
     #[test]

@@ -153,9 +153,12 @@ async fn a_server_of_another_authority_is_refused_in_words() {
     let pair = authority.issue("server").unwrap();
     let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &authority, &pair);
     let instance = setup.start().await.unwrap();
-    let words = ["signed by no authority that is trusted here"];
+    let words = ["signed by no authority that is trusted here", "--ca (or FENCEPOST_CA)"];
     let listed = command("lease", &["list"], instance.url(), &other).run_to_end(PATIENCE).await.unwrap();
     refused(&listed, &words);
+    assert!(!listed.stderr.contains("Is a daemon running"), "{}", listed.stderr);
+    let node = command("node", &[], instance.url(), &other).arg("--exec").arg("cat").start_command().unwrap();
+    until("the node's log says so", async || words.iter().all(|word| node.log().contains(word))).await;
     let said = node_fails_with(instance.url(), options(&other)).await;
     assert!(said.contains(words[0]), "{said}");
     // The name is checked too.
@@ -164,6 +167,7 @@ async fn a_server_of_another_authority_is_refused_in_words() {
     let misnamed = misnamed.start().await.unwrap();
     let named = command("lease", &["list"], misnamed.url(), &authority).run_to_end(PATIENCE).await.unwrap();
     refused(&named, &["the server's certificate is for another name"]);
+    assert!(!named.stderr.contains("Is a daemon running"), "{}", named.stderr);
     // A file that is none is refused before anything is sent.
     let missing = Setup::command("lease").arg("list").arg("--url").arg(instance.url());
     let missing = missing.arg("--ca").arg("no/such/file.pem").run_to_end(PATIENCE).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::cli::jobs::Node;
 use crate::config::Log;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, tls_options};
 use crate::logging;
 use crate::process;
 use crate::serve::{Signals, hangups, hostname};
@@ -131,7 +131,8 @@ fn log(node: &str, event: Event) {
             }
         }
         Event::Lost { reason, pause } => {
-            tracing::warn!(node, reason, again_in_ms = pause.as_millis() as u64, "no connection");
+            let hint = tls_options(&reason);
+            tracing::warn!(node, reason, hint, again_in_ms = pause.as_millis() as u64, "no connection");
         }
         Event::Problem { code, detail } => {
             tracing::warn!(node, code, detail, "the daemon reported a problem");
