@@ -2,7 +2,7 @@
 //! on, another machine. `server.insecure`, `ledger.insecure`, `bus.insecure` and `traces.insecure` lift that, with a warning at every start.
 //! The bus judges the servers that a Redis Cluster names.
 
-use super::problem::Problem;
+use super::problem::{ESCAPED, Problem};
 use super::{Config, Loaded, is_loopback, is_reached_from_elsewhere, redact};
 
 /// One way that must be encrypted.
@@ -25,7 +25,9 @@ pub(super) fn problems(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     let is_used = |way: &Way| listening || way.key == "ledger.url";
     let refused = ways(config).into_iter().filter(|way| way.is_open && !way.insecure.1 && is_used(way));
     let refused = refused.map(|Way { key, shown, insecure: (insecure, _), allowed, .. }| {
-        let allowed = format!("{allowed}; or {insecure} = true if the network is trusted");
+        // Its host may be a piece of a password that is not escaped.
+        let first = if redact::is_hidden(&shown) { format!("{ESCAPED}; then ") } else { String::new() };
+        let allowed = format!("{first}{allowed}; or {insecure} = true if the network is trusted");
         Problem::new(key, Some(shown), loaded.origin(key), allowed)
     });
     refused.chain(advertised(loaded).filter(|_| listening)).collect()

@@ -61,6 +61,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+/// What a URL with a user and a password needs: one of these characters as it is ends either of them.
+pub(super) const ESCAPED: &str =
+    "a user and a password in which @ : / ? # % & and = are percent-encoded (# is %23)";
+
 /// What a key's value may be, in words.
 pub(super) fn allowed(key: &str) -> String {
     if let Some(range) = l::range_of(key) {
@@ -87,13 +91,14 @@ pub(super) fn allowed(key: &str) -> String {
             )
         }
         "ledger.migrate" => l::MIGRATES.join(" or "),
-        "ledger.url" => {
+        "ledger.url" => format!(
             "sqlite:PATH or sqlite://PATH, where a file, and no folder, is named by its path (no :memory:, no file:, no ? \
              and no #), postgres://… or postgresql://… with one host (where there are several servers, a proxy or a name that \
-             leads to the primary)"
-                .to_owned()
+             leads to the primary) and {ESCAPED}"
+        ),
+        "bus.redis_url" => {
+            format!("redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, with {ESCAPED}, or empty")
         }
-        "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
         "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
         "auth.tokens" => format!(
             "a list of at most {} {{ name, sha256 or token, scopes, tenants?, signers?, pools?, nodes?, expires_at? }}: \

@@ -28,6 +28,11 @@ pub fn url(text: &str) -> String {
     without_secrets(text).unwrap_or_else(|| format!("{scheme}://{HIDDEN}"))
 }
 
+/// Whether this, which may be quoted, shows nothing of a URL but its scheme.
+pub fn is_hidden(shown: &str) -> bool {
+    shown.trim_matches('"').ends_with(&format!("://{HIDDEN}"))
+}
+
 /// The URL without its secrets; `None` where nobody knows where they begin and end.
 fn without_secrets(text: &str) -> Option<String> {
     let hosts = hosts(text);

@@ -79,6 +79,30 @@ fn what_leaves_this_machine_is_encrypted_unless_it_is_called_insecure() {
 }
 
 #[test]
+fn a_password_that_is_not_escaped_is_refused_with_the_words_to_escape_it() {
+    for (variable, key, url) in [
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:hunter#2@h/f"),
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:hunter?2@h/f"),
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:hunter/2@h/f"),
+        // What these lead to has another host and another password, for the parser.
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:1#hunter2@h/f"),
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:1?hunter2@h/f"),
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:1/hunter2@h/f"),
+        ("FENCEPOST_DATABASE_URL", "ledger.url", "postgres://u:hunter@ss/w#2@h/f"),
+        ("FENCEPOST_REDIS_URL", "bus.redis_url", "redis://:hunter#2@h"),
+        ("FENCEPOST_REDIS_URL", "bus.redis_url", "redis://:hunter?2@h"),
+        ("FENCEPOST_REDIS_URL", "bus.redis_url", "redis://:hunter/2@h"),
+        ("FENCEPOST_REDIS_URL", "bus.redis_url", "redis://u:1/hunter2@h"),
+    ] {
+        let message = refusal(&sources(&[(variable, url)]));
+        assert!(message.contains(key) && message.contains("percent-encode"), "{url}: {message}");
+        assert!(!message.contains("hunter"), "{url}: {message}");
+    }
+    let whole = refusal(&sources(&[("FENCEPOST_DATABASE_URL", "postgres://u:hunter%232@h/f")]));
+    assert!(whole.contains("sslmode=verify-full") && !whole.contains("percent-encode"), "{whole}");
+}
+
+#[test]
 fn commands_that_do_not_listen_need_only_their_ledger_encrypted() {
     let elsewhere = [("FENCEPOST_LISTEN", "0.0.0.0:7070"), ("FENCEPOST_REDIS_URL", "redis://redis")];
     assert!(sources(&elsewhere).load_without_listening().is_ok());
