@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use ledger::Unwritable;
 
+use crate::config::redact;
+
 /// The meaning of the process's exit status. 64 to 78 follow the convention of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -57,6 +59,48 @@ impl Failure {
     /// Ends with this status after this message.
     pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
         Self { exit, message: message.to_string() }
+    }
+
+    /// The failure of what asked the ledger of this URL. If the database was not reached, or has refused, it names the URL,
+    /// without secrets.
+    pub fn of_ledger(error: ledger::Error, url: &str) -> Self {
+        let is_of_server = match &error {
+            ledger::Error::Unavailable { .. }
+            | ledger::Error::Unknown { .. }
+            | ledger::Error::Aborted { .. }
+            | ledger::Error::Refused { .. } => true,
+            ledger::Error::Impossible(_)
+            | ledger::Error::Migration(_)
+            | ledger::Error::Unprepared(_)
+            | ledger::Error::InUse { .. }
+            | ledger::Error::WentBack
+            | ledger::Error::Address(_)
+            | ledger::Error::File { .. } => false,
+        };
+        let failure = Self::from(error);
+        if is_of_server { failure.at("ledger", "ledger.url", url) } else { failure }
+    }
+
+    /// The same of the bus.
+    pub fn of_bus(error: bus::Error, url: &str) -> Self {
+        let is_of_server = match &error {
+            bus::Error::Unavailable { .. }
+            | bus::Error::Unknown { .. }
+            | bus::Error::Full { .. }
+            | bus::Error::Denied { .. }
+            | bus::Error::Refused { .. } => true,
+            bus::Error::Address(_)
+            | bus::Error::Invalid(_)
+            | bus::Error::TooLarge { .. }
+            | bus::Error::Closed => false,
+        };
+        let failure = Self::from(error);
+        if is_of_server { failure.at("bus", "bus.redis_url", url) } else { failure }
+    }
+
+    fn at(self, what: &str, key: &str, url: &str) -> Self {
+        let message = format!("{}\n  The {what} is {} ({key}).", self.message, redact::url(url));
+        Self { message, ..self }
     }
 }
 
@@ -155,6 +199,9 @@ pub fn tls_options(reason: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
     use super::*;
 
     /// The message where a daemon is not reached for this reason.
@@ -203,6 +250,23 @@ mod tests {
         assert_eq!(Failure::from(ledger::Error::Migration("newer".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Address("?".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Impossible("?".into())).exit, Exit::Software);
+    }
+
+    #[test]
+    fn a_server_that_was_not_reached_or_refuses_is_named_with_its_key_and_without_its_password() {
+        let said = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let url = "postgres://u:hunter2@db/f";
+        for error in [ledger::Error::unavailable(said()), ledger::Error::refused(said())] {
+            let message = Failure::of_ledger(error, url).message;
+            assert!(message.ends_with("\n  The ledger is postgres://u:***@db/f (ledger.url)."), "{message}");
+        }
+        // It says by itself which one is meant, and what to do.
+        let failure = Failure::of_ledger(ledger::Error::Unprepared("CREATE ROLE x;".to_owned()), url);
+        assert_eq!(failure.message, "CREATE ROLE x;");
+        let denied = bus::Error::Denied { source: Arc::new(said()) };
+        let failure = Failure::of_bus(denied, "redis://:hunter2@r:6379");
+        let ends = "\n  The bus is redis://:***@r:6379 (bus.redis_url).";
+        assert!(failure.exit == Exit::Config && failure.message.ends_with(ends), "{failure:?}");
     }
 
     #[test]

@@ -484,7 +484,8 @@ async fn open_bus(config: &Config, serving: &Serving, cluster: bus::Cluster) -> 
     let options = config.bus.options();
     let opening = serving.arbiters.common().spawn(async move { bus::open(&options, &cluster).await });
     let ended = |error| Failure::new(Exit::Software, format!("the bus was not opened: {error}"));
-    Ok(opening.await.map_err(ended)??)
+    let opened = opening.await.map_err(ended)?;
+    opened.map_err(|error| Failure::of_bus(error, &config.bus.redis_url))
 }
 
 async fn open_ledger(
@@ -504,7 +505,9 @@ async fn open_ledger(
 
 /// The failure of a start. Of a ledger that takes no writes it says why, in the database's words too, and what to do about it.
 fn not_opened(error: ledger::Error, config: &Config) -> Failure {
-    let Some(reason) = Unwritable::why(&error) else { return error.into() };
+    let Some(reason) = Unwritable::why(&error) else {
+        return Failure::of_ledger(error, &config.ledger.url);
+    };
     let message = of_unwritable(reason, std::error::Error::source(&error), &config.ledger.url);
     Failure { message, ..Failure::from(error) }
 }
@@ -519,7 +522,7 @@ fn of_unwritable(reason: Unwritable, said: Option<&dyn std::error::Error>, url: 
         Unwritable::Corrupt => "Put a backup in its place (see docs/operations.md).",
     };
     let said = said.map(|said| format!(": {said}")).unwrap_or_default();
-    format!("{reason}{said}\n  {remedy}\n  The ledger is {}.", redact::url(url))
+    format!("{reason}{said}\n  {remedy}\n  The ledger is {} (ledger.url).", redact::url(url))
 }
 
 fn version() -> &'static str {

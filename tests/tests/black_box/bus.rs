@@ -201,7 +201,7 @@ async fn a_redis_that_cannot_be_used_stops_the_start() {
     let nobody = format!("redis://127.0.0.1:{}", testkit::ports::free().unwrap());
     let (code, said) = run(&["--redis-url", &nobody], &[patience]).await;
     assert_eq!(code, Some(69), "{said}");
-    assert!(said.contains("bus"), "{said}");
+    assert!(said.contains(&format!("The bus is {nobody} (bus.redis_url).")), "{said}");
     let (code, said) = run(&[], &[("FENCEPOST__BUS__KEY_PREFIX", "a{b}")]).await;
     assert_eq!(code, Some(78), "{said}");
     assert!(said.contains("bus.key_prefix") && said.contains("letters"), "{said}");
@@ -210,5 +210,7 @@ async fn a_redis_that_cannot_be_used_stops_the_start() {
     let wrong = format!("redis://:wrong@127.0.0.1:{}", redis.port());
     let (code, said) = run(&["--redis-url", &wrong], &[patience]).await;
     assert_eq!(code, Some(78), "{said}");
+    let named = format!("The bus is {} (bus.redis_url).", wrong.replace("wrong", "***"));
+    assert!(said.contains(&named), "{said}");
     assert!(!said.contains("wrong@"), "no password in the log: {said}");
 }

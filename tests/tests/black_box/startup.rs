@@ -198,7 +198,8 @@ async fn a_postgresql_that_cannot_be_reached_ends_the_start_with_69() {
     let setup = Setup::basic().unwrap().database(&nobody).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700");
     let began = Instant::now();
     let ended = setup.run_to_end(PATIENCE).await.unwrap();
-    assert_refused(&ended, 69, &["127.0.0.1"]);
+    let named = format!("The ledger is {} (ledger.url).", nobody.replace("hunter2", "***"));
+    assert_refused(&ended, 69, &[named.as_str()]);
     assert!(began.elapsed() >= Duration::from_millis(650), "it is waited for: {:?}", began.elapsed());
     assert!(!ended.stderr.contains("hunter2"), "a password was logged: {}", ended.stderr);
 }

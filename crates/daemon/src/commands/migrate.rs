@@ -19,7 +19,8 @@ pub async fn run(command: cli::Migrate) -> Result<(), Failure> {
     logging::start(&config.log)?;
     let migrate = if command.check { Migrate::Check } else { Migrate::Auto };
     check_ledger(&config)?;
-    ledger::migrate(&config.ledger.options(), migrate).await?;
+    let migrated = ledger::migrate(&config.ledger.options(), migrate).await;
+    migrated.map_err(|error| Failure::of_ledger(error, &config.ledger.url))?;
     shown::print(&format!("the ledger at {} is up to date\n", config::redact::url(&config.ledger.url)));
     Ok(())
 }

@@ -24,19 +24,21 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
     check_ledger(&config)?;
     let url = config::redact::url(&config.ledger.url);
     let (ledger, migrate) = (config.ledger.options(), config.ledger.migrate());
+    let failed = |error| Failure::of_ledger(error, &config.ledger.url);
     let by = |action| AuditEntry {
         reason: command.reason.as_deref().map(Into::into),
         ..AuditEntry::new(&process::user(), action, "ledger")
     };
     let margins = Margins { numbers: command.ids, lead_ms: command.lead_ms };
     let text = if command.unknown_signers_are_new {
-        ledger::let_new_signers_grant(&ledger, migrate, &by("recover_new_signers")).await?;
+        let done = ledger::let_new_signers_grant(&ledger, migrate, &by("recover_new_signers")).await;
+        done.map_err(failed)?;
         format!("signers that the ledger at {url} does not know are new from now on\n")
     } else if command.dry_run {
-        let recovery = ledger::try_recovery(&ledger, margins).await?;
+        let recovery = ledger::try_recovery(&ledger, margins).await.map_err(failed)?;
         told(&recovery, margins, &format!("the ledger at {url} would be recovered"))
     } else {
-        let recovery = ledger::recover(&ledger, migrate, margins, &by("recover")).await?;
+        let recovery = ledger::recover(&ledger, migrate, margins, &by("recover")).await.map_err(failed)?;
         told(&recovery, margins, &format!("the ledger at {url} is recovered"))
     };
     shown::print(&text);
