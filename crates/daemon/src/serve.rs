@@ -82,8 +82,12 @@ const _: () = assert!(
 /// # Errors
 /// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
-    // The runtime has some. How many more the ledger has the configuration says, which is read on it.
-    process::refuse_few_descriptors(0)?;
+    let sources = command.configured.sources();
+    // Too few for the runtime, on which the configuration is read. How many are enough it says, by what the ledger needs.
+    if process::refuse_few_descriptors(0).is_err() {
+        let config = sources.load()?.config;
+        process::refuse_few_descriptors(settings::ledger_descriptors(&config))?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(main_threads())
         .enable_all()
@@ -94,7 +98,6 @@ pub fn run(command: Serve) -> Result<(), Failure> {
     let result = runtime.block_on(async {
         // Before anything that takes time: from here on, SIGHUP ends nothing.
         let (signals, hangups) = (Signals::listen()?, hangups()?);
-        let sources = command.configured.sources();
         let loaded = sources.load()?;
         logging::start(&loaded.config.log)?;
         process::refuse_few_descriptors(settings::ledger_descriptors(&loaded.config))?;
