@@ -138,8 +138,6 @@ impl<K: Eq + Hash, C: Send + 'static> Directory<K, C> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
     use actix::{Actor, Context, Handler};
     use domain::PlanId;
@@ -169,7 +167,7 @@ mod tests {
         let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
         let (open, gate) = std::sync::mpsc::channel();
         let address = arbiters.start_actor(0, mailbox_messages_max, |_| Blocked(gate));
-        let handle = Handle::new(address.recipient(), Arc::<AtomicU64>::default());
+        let handle = Handle::new(address.recipient());
         let directory = Directory::default();
         directory.insert(key(), handle.clone());
         (arbiters, directory, handle, open)

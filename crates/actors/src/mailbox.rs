@@ -15,39 +15,41 @@ impl<C> Message for Deliver<C> {
     type Result = ();
 }
 
-/// The way to a key's owner. Cheap to clone.
-pub(crate) struct Handle<C: Send + 'static> {
+/// The way to a key's owner. Cheap to clone, as a clone of the library's own is not.
+pub(crate) struct Handle<C: Send + 'static>(Arc<Mailbox<C>>);
+
+struct Mailbox<C: Send + 'static> {
     recipient: Recipient<Deliver<C>>,
     /// Messages that were sent. An owner that has handled as many has nothing on its way.
-    sent: Arc<AtomicU64>,
+    sent: AtomicU64,
 }
 
 impl<C: Send + 'static> Clone for Handle<C> {
     fn clone(&self) -> Self {
-        Self { recipient: self.recipient.clone(), sent: Arc::clone(&self.sent) }
+        Self(Arc::clone(&self.0))
     }
 }
 
 impl<C: Send + 'static> Handle<C> {
-    /// A way to the owner behind `recipient`, with the count that all ways to it share.
-    pub(crate) const fn new(recipient: Recipient<Deliver<C>>, sent: Arc<AtomicU64>) -> Self {
-        Self { recipient, sent }
+    /// The way to the owner behind `recipient`.
+    pub(crate) fn new(recipient: Recipient<Deliver<C>>) -> Self {
+        Self(Arc::new(Mailbox { recipient, sent: AtomicU64::new(0) }))
     }
 
     /// Sends a command past the mailbox's bound: for what must not be lost, of which there is never more than there are
     /// slots and callers that wait. An owner that has ended drops it; what it was about is found in the ledger.
     pub(crate) fn send(&self, command: C) {
-        self.sent.fetch_add(1, Ordering::AcqRel);
-        self.recipient.do_send(Deliver(command));
+        self.0.sent.fetch_add(1, Ordering::AcqRel);
+        self.0.recipient.do_send(Deliver(command));
     }
 
     /// Sends a command if the mailbox has room; else answers it again.
     pub(crate) fn try_send(&self, command: C) -> Result<(), Box<C>> {
-        self.sent.fetch_add(1, Ordering::AcqRel);
-        match self.recipient.try_send(Deliver(command)) {
+        self.0.sent.fetch_add(1, Ordering::AcqRel);
+        match self.0.recipient.try_send(Deliver(command)) {
             Ok(()) | Err(SendError::Closed(_)) => Ok(()),
             Err(SendError::Full(Deliver(command))) => {
-                self.sent.fetch_sub(1, Ordering::AcqRel);
+                self.0.sent.fetch_sub(1, Ordering::AcqRel);
                 Err(Box::new(command))
             }
         }
@@ -55,12 +57,12 @@ impl<C: Send + 'static> Handle<C> {
 
     /// How many messages were sent.
     pub(crate) fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Acquire)
+        self.0.sent.load(Ordering::Acquire)
     }
 
     /// Whether both lead to the same owner.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.sent, &other.sent)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -154,7 +154,7 @@ pub(super) fn serve_all<'n>(lanes: &Directory, names: impl Iterator<Item = &'n s
     let served = names.map(|name| {
         let (kept, commands) = mpsc::unbounded_channel();
         let address = arbiters.start_actor(0, LANE_MAILBOX_MESSAGES_MAX, move |_| Keeper(kept));
-        let handle = LaneHandle::new(address.recipient(), Arc::default());
+        let handle = LaneHandle::new(address.recipient());
         lanes.insert(lane(name), handle.clone());
         ServedLane { _arbiters: arbiters.clone(), handle, commands, taken: 0 }
     });

@@ -109,7 +109,7 @@ pub(super) fn start(
 ) -> LaneHandle {
     let (lane, its_services) = (opening.lane.clone(), Arc::clone(services));
     let enter = |address: Addr<LaneActor>| {
-        let handle = LaneHandle::new(address.recipient(), Arc::default());
+        let handle = LaneHandle::new(address.recipient());
         services.directory.insert(lane, handle.clone());
         handle
     };

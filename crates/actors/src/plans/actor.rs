@@ -263,7 +263,7 @@ impl PlanActor {
         let (plan, its_inner) = (opening.plan, Arc::clone(inner));
         let number = inner.arbiters.number_of(Resource::plan(plan).as_str());
         let enter = |address: Addr<Self>| {
-            let handle = PlanHandle::new(address.recipient(), Arc::default());
+            let handle = PlanHandle::new(address.recipient());
             inner.directory.insert(plan, handle.clone());
             handle
         };
