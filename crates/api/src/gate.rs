@@ -118,32 +118,30 @@ pub async fn pass(
     if let Some(traced) = &traced {
         span.record("trace_id", traced.trace_id());
     }
-    let answer = async {
-        let answer = serve(&state, &head, request, next).await?;
-        Ok::<_, Error>(completed(&state, &head, answer, chunked, under_way))
-    }
-    .instrument(span.clone())
-    .await;
-
-    let status =
-        answer.as_ref().map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
-    let took = started.elapsed();
-    cut_off.is_answered = true;
-    tally.count(&head, status, took);
-    if let Some(traced) = traced {
-        let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
-        traces::answered(traced, status, principal.as_ref().map(|principal| principal.name()));
-    }
-    if status == StatusCode::INTERNAL_SERVER_ERROR && !is_passed_on(&answer) {
-        metrics::counter!("fencepost_internal_errors_total").increment(1);
-        span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
-    } else if !quiet {
-        span.in_scope(|| {
+    async {
+        let answer = serve(&state, &head, request, next).await;
+        let answer = answer.map(|answer| completed(&state, &head, answer, chunked, under_way));
+        let status = answer
+            .as_ref()
+            .map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
+        let took = started.elapsed();
+        cut_off.is_answered = true;
+        tally.count(&head, status, took);
+        if let Some(traced) = traced {
+            let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
+            traces::answered(traced, status, principal.as_ref().map(|principal| principal.name()));
+        }
+        if status == StatusCode::INTERNAL_SERVER_ERROR && !is_passed_on(&answer) {
+            metrics::counter!("fencepost_internal_errors_total").increment(1);
+            tracing::error!(status = status.as_u16(), "a request failed because of a defect");
+        } else if !quiet {
             let (status, ms) = (status.as_u16(), took.as_millis() as u64);
             tracing::debug!(status, code = code_of(&answer), ms, "answered");
-        });
+        }
+        answer
     }
-    answer
+    .instrument(span.clone())
+    .await
 }
 
 /// An answer with the headers that all have, and with what is kept until it has left.
