@@ -17,8 +17,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{Directive, ParseError};
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Metadata, Subscriber};
+use tracing_subscriber::filter::{Directive, LevelFilter, ParseError};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, registry};
 
 use crate::config::Log;
 use crate::exit::{Exit, Failure};
@@ -84,17 +88,43 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         queue.push(panic_message(panic).as_bytes());
         let _ = queue.flush(PANIC_FLUSH_MAX);
     }));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(move || Queued(queue))
         // The subscriber would report a line that it could not write by `eprintln!`.
         .log_internal_errors(false);
-    if pretty {
-        lines.with_ansi(terminal).init();
+    let subscriber = if pretty {
+        subscriber(filter, lines.with_ansi(terminal))
     } else {
-        lines.json().flatten_event(true).init();
-    }
+        subscriber(filter, lines.json().flatten_event(true))
+    };
+    subscriber.init();
     Ok(())
+}
+
+/// What takes the lines that the filter lets pass.
+fn subscriber(filter: EnvFilter, lines: impl Layer<Registry> + Send + Sync) -> Dispatch {
+    // Directives that name spans do so in brackets.
+    let names_spans = filter.to_string().contains('[');
+    let lines = registry().with(lines);
+    if names_spans { lines.with(filter).into() } else { lines.with(WithoutSpans(filter)).into() }
+}
+
+/// A filter whose directives name no span. It need not hear when spans begin, are entered and end: the library's takes a lock each
+/// time, to find out that none of them concerns it, and every request has a span that is entered several times.
+struct WithoutSpans(EnvFilter);
+
+impl<S: Subscriber> Layer<S> for WithoutSpans {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Layer::<S>::register_callsite(&self.0, metadata)
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, context: Context<'_, S>) -> bool {
+        self.0.enabled(metadata, context)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.0.max_level_hint()
+    }
 }
 
 /// The filter of this text. It leaves the drivers' lines about connections out, but those of a driver of which the text says
@@ -236,11 +266,8 @@ mod tests {
             ("info,redis=warn", false, true),
             ("info,sqlx=warn,redis::cluster_handling=warn", false, true),
         ] {
-            let lines = tracing_subscriber::fmt()
-                .with_env_filter(filter(text).unwrap())
-                .with_writer(io::sink)
-                .finish();
-            tracing::subscriber::with_default(lines, || {
+            let lines = subscriber(filter(text).unwrap(), fmt::layer().with_writer(io::sink));
+            tracing::dispatcher::with_default(&lines, || {
                 let notice = tracing::enabled!(target: "sqlx::postgres::notice", tracing::Level::WARN);
                 let release = tracing::enabled!(target: "sqlx_core::pool::connection", tracing::Level::WARN);
                 let unready = tracing::enabled!(target: "sqlx_core::pool::inner", tracing::Level::ERROR);
@@ -255,6 +282,24 @@ mod tests {
                     tracing::Level::WARN
                 );
                 assert_eq!(cluster, is_redis_shown, "{text}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_directive_that_names_a_span_counts_in_that_span() {
+        for (text, in_it, beside_it) in [
+            ("info", false, false),
+            ("debug", true, true),
+            ("info,[request]=debug", true, false),
+            ("info,[request{method=POST}]=debug", true, false),
+            ("info,[request{method=GET}]=debug", false, false),
+        ] {
+            let lines = subscriber(filter(text).unwrap(), fmt::layer().with_writer(io::sink));
+            tracing::dispatcher::with_default(&lines, || {
+                let is_shown = || tracing::enabled!(tracing::Level::DEBUG);
+                let span = tracing::info_span!("request", method = "POST");
+                assert_eq!((span.in_scope(is_shown), is_shown()), (in_it, beside_it), "{text}");
             });
         }
     }
