@@ -1,6 +1,6 @@
 //! The question before a command breaks or drops something.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 
 use super::shown;
 use crate::exit::{Exit, Failure};
@@ -11,7 +11,14 @@ use crate::exit::{Exit, Failure};
 /// Wrong usage, unless the answer is yes.
 pub fn ask(question: &str) -> Result<(), Failure> {
     shown::note(&format!("{question} [y/N] "));
-    confirmed(std::io::stdin().lock())
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    // What follows begins a line of its own. A terminal alone shows the line's end that it reads.
+    if !at_terminal() || !answer.ends_with('\n') {
+        shown::note("\n");
+    }
+    read.map_err(|error| Failure::new(Exit::Usage, format!("standard input: {error}")))?;
+    confirmed(&answer)
 }
 
 /// Asks a person at a terminal, unless `yes` was said before. Scripts ran these commands before there was a question, and have
@@ -20,19 +27,19 @@ pub fn ask(question: &str) -> Result<(), Failure> {
 /// # Errors
 /// Wrong usage, unless the answer is yes.
 pub fn ask_at_terminal(yes: bool, question: impl FnOnce() -> String) -> Result<(), Failure> {
-    let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if is_asked(yes, is_terminal) { ask(&question()) } else { Ok(()) }
+    if is_asked(yes, at_terminal()) { ask(&question()) } else { Ok(()) }
+}
+
+/// Whether a person sees the question and writes the answer at a terminal.
+fn at_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 const fn is_asked(yes: bool, is_terminal: bool) -> bool {
     is_terminal && !yes
 }
 
-/// Reads the answer to a question.
-fn confirmed(mut from: impl BufRead) -> Result<(), Failure> {
-    let mut answer = String::new();
-    let read = from.read_line(&mut answer);
-    read.map_err(|error| Failure::new(Exit::Usage, format!("standard input: {error}")))?;
+fn confirmed(answer: &str) -> Result<(), Failure> {
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::new(Exit::Usage, "not confirmed, so nothing was changed; --yes does not ask")),
@@ -53,10 +60,10 @@ mod tests {
     #[test]
     fn only_a_yes_is_a_yes() {
         for answer in ["y\n", "YES\r\n", " yes "] {
-            assert!(confirmed(answer.as_bytes()).is_ok(), "{answer:?}");
+            assert!(confirmed(answer).is_ok(), "{answer:?}");
         }
         for answer in ["", "\n", "n\n", "yeah\n"] {
-            assert_eq!(confirmed(answer.as_bytes()).unwrap_err().exit, Exit::Usage, "{answer:?}");
+            assert_eq!(confirmed(answer).unwrap_err().exit, Exit::Usage, "{answer:?}");
         }
     }
 }

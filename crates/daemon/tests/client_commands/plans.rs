@@ -143,7 +143,9 @@ async fn a_lock_is_broken_only_by_who_is_sure_and_a_refusal_says_who_holds_it() 
     let heard = answering(listener, vec![refused]);
     let line = ["tenant", "unlock", "acme", "--lock-token", "7", "--reason", "r", "--url", &url];
     let output = ended(fencepost(&line)).await;
-    assert_eq!(output.status.code(), Some(2));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains(" [y/N] \nfencepost: not confirmed, "), "{err}");
     assert!(heard.lock().is_empty());
 
     let output = ended(fencepost(&[&line[..], &["--yes"]].concat())).await;
