@@ -56,22 +56,28 @@ async fn read_nodes(
     all_pages(NODES_READ_MAX, list).await
 }
 
-/// So many nodes, and how many of them take no jobs.
+/// So many nodes, and how many of them take no jobs, if any.
 fn counted(nodes: &[Node], more: bool) -> String {
     let (count, idle) = (nodes.len(), nodes.iter().filter(|node| node.state != NodeState::Online).count());
-    if more {
-        format!("more than {count} nodes ({idle} of the first {count} take no jobs)")
-    } else {
-        format!("{count} nodes ({idle} of them take no jobs)")
+    match (more, idle) {
+        (true, 0) => format!("more than {count} nodes"),
+        (true, _) => format!("more than {count} nodes ({idle} of the first {count} take no jobs)"),
+        (false, 0) => format!("{count} nodes"),
+        (false, _) => format!("{count} nodes ({idle} of them take no jobs)"),
     }
+}
+
+/// For how long the oldest waiting job has been due.
+fn oldest(waiting_ms: Option<u64>) -> String {
+    waiting_ms.map_or_else(
+        || "no job waits".to_owned(),
+        |ms| format!("the oldest waiting job has been due for {}", shown::length(ms)),
+    )
 }
 
 fn people(screen: &Screenful) -> String {
     let Screenful { stats: counts, cluster: members, nodes: all, more_nodes } = screen;
-    let oldest = counts.oldest_waiting_ms.map_or_else(
-        || "no job waits".to_owned(),
-        |ms| format!("the oldest waiting job is due for {}", shown::length(ms)),
-    );
+    let oldest = oldest(counts.oldest_waiting_ms);
     let slots = counts.slots.map(|slots| format!("{} of {} slots taken on ", slots.used, slots.all));
     let summary = format!("{oldest}; {}{}\n", slots.unwrap_or_default(), counted(all, *more_nodes));
     let list = List { items: all.iter().take(NODES_SHOWN).cloned().collect(), next_cursor: None };
@@ -106,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn all_pages_of_nodes_are_read_and_where_that_is_too_many_it_is_said() {
         for (count, says) in [
-            (0, "0 nodes (0 of them take no jobs)"),
+            (0, "0 nodes"),
             (1_000, "1000 nodes (1 of them take no jobs)"),
             (1_001, "1001 nodes (1 of them take no jobs)"),
             (10_000, "10000 nodes (1 of them take no jobs)"),
@@ -115,6 +121,14 @@ mod tests {
             let (nodes, more) = read_of(count).await;
             assert_eq!(nodes.len(), count.min(NODES_READ_MAX));
             assert_eq!(counted(&nodes, more), says);
+            let online = nodes.get(1..).unwrap_or_default();
+            assert!(!counted(online, more).contains("take no jobs"), "{}", counted(online, more));
         }
+    }
+
+    #[test]
+    fn the_summary_says_for_how_long_a_job_has_been_due() {
+        assert_eq!(oldest(None), "no job waits");
+        assert_eq!(oldest(Some(180_000)), "the oldest waiting job has been due for 3 min");
     }
 }
