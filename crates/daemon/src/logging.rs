@@ -7,6 +7,8 @@
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::env;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::panic;
 use std::sync::OnceLock;
@@ -93,12 +95,20 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         // The subscriber would report a line that it could not write by `eprintln!`.
         .log_internal_errors(false);
     let subscriber = if pretty {
-        subscriber(filter, lines.with_ansi(terminal))
+        let [no_color, term] = ["NO_COLOR", "TERM"].map(env::var_os);
+        let is_coloured = is_coloured(terminal, no_color.as_deref(), term.as_deref());
+        subscriber(filter, lines.with_ansi(is_coloured))
     } else {
         subscriber(filter, lines.json().flatten_event(true))
     };
     subscriber.init();
     Ok(())
+}
+
+/// Whether lines have colours: on a terminal that has them, by its `TERM`, unless `NO_COLOR` is set, and not empty
+/// (<https://no-color.org>).
+fn is_coloured(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
 /// What takes the lines that the filter lets pass.
@@ -301,6 +311,22 @@ mod tests {
                 let span = tracing::info_span!("request", method = "POST");
                 assert_eq!((span.in_scope(is_shown), is_shown()), (in_it, beside_it), "{text}");
             });
+        }
+    }
+
+    #[test]
+    fn lines_have_colours_on_a_terminal_that_has_them_unless_the_user_wants_none() {
+        for (is_terminal, no_color, term, expected) in [
+            (true, None, None, true),
+            (true, None, Some("xterm-256color"), true),
+            (true, Some(""), Some("xterm"), true),
+            (true, Some("1"), Some("xterm"), false),
+            (true, Some("0"), None, false),
+            (true, None, Some("dumb"), false),
+            (false, None, Some("xterm"), false),
+        ] {
+            let found = is_coloured(is_terminal, no_color.map(OsStr::new), term.map(OsStr::new));
+            assert_eq!(found, expected, "{is_terminal} {no_color:?} {term:?}");
         }
     }
 
