@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
 use actix_web::{HttpMessage, HttpRequest, web};
 use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Invalid, Nonce, SignerId};
@@ -29,6 +29,8 @@ use crate::traffic::Traffic;
 pub const CURSOR: &str = "A next_cursor of this list, unchanged";
 /// and how long it is.
 pub const LIMIT: &str = "The most items on the page; 100 by default";
+
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How much body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -351,7 +353,7 @@ pub fn number(text: &str) -> Option<u64> {
 
 /// The idempotency key, if there is one.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refusal> {
-    let mut all = headers.get_all("idempotency-key");
+    let mut all = headers.get_all(&IDEMPOTENCY_KEY);
     let Some(value) = all.next() else { return Ok(None) };
     if all.next().is_some() {
         return Err(Refusal::invalid("Idempotency-Key must be sent once"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use actix_web::http::header::{CONTENT_TYPE, HeaderName};
 use actix_web::http::{ConnectionType, Method, StatusCode, Version};
 use actix_web::middleware::Next;
 use actix_web::web::{self, BytesMut};
@@ -38,6 +38,8 @@ use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::traces;
 use crate::visibility;
+
+static RING_VERSION: HeaderName = HeaderName::from_static(wire::RING_VERSION);
 
 /// The status by which a request counts whose caller went away before it was answered. None is sent; nginx counts so too.
 const CLIENT_CLOSED: u16 = 499;
@@ -168,10 +170,10 @@ fn completed(
     let (version, asked) = (answer.request().version(), answer.request().head().connection_type());
     let sent = answer.response_mut().head_mut();
     sent.headers_mut().insert(X_REQUEST_ID.clone(), head.id.value());
-    if head.pattern.starts_with("/v1/") && state.is_open() {
-        let view = state.incarnation().cluster_view.view();
-        let label = HeaderValue::from_str(view.label()).expect("digits and a point");
-        sent.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
+    if head.pattern.starts_with("/v1/")
+        && let Some(label) = state.ring_version()
+    {
+        sent.headers_mut().insert(RING_VERSION.clone(), label);
     }
     // In HTTP/1.0 there are no chunks: a stream ends with the connection.
     let is_unchunked = is_stream && version < Version::HTTP_11;

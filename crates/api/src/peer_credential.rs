@@ -10,7 +10,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use actix_web::http::header::{HeaderMap, HeaderName};
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use actix_web::{HttpMessage, HttpRequest};
 use actors::database_clock::SharedClock;
 use base64::Engine as _;
@@ -26,15 +26,17 @@ use crate::limits::CREDENTIAL_AGE_MAX;
 use crate::request_id::X_REQUEST_ID_NAME;
 
 /// The headers of a caller's request that the request to the owner has too.
-pub const PASSED_HEADERS: [&str; 3] = ["content-type", "idempotency-key", X_REQUEST_ID_NAME];
+pub static PASSED_HEADERS: [HeaderName; 3] =
+    [CONTENT_TYPE, HeaderName::from_static("idempotency-key"), HeaderName::from_static(X_REQUEST_ID_NAME)];
+/// The header [`FORWARDED_PLACES`].
+pub static PLACES: HeaderName = HeaderName::from_static(FORWARDED_PLACES);
+static BY: HeaderName = HeaderName::from_static(FORWARDED_BY);
+static TO: HeaderName = HeaderName::from_static(FORWARDED_TO);
+static CREDENTIAL: HeaderName = HeaderName::from_static(FORWARDED_CREDENTIAL);
 /// The headers that instances add to what they forward.
-const INSTANCE_HEADERS: [&str; 4] = [FORWARDED_BY, FORWARDED_TO, FORWARDED_PLACES, FORWARDED_CREDENTIAL];
+static INSTANCE_HEADERS: [&HeaderName; 4] = [&BY, &TO, &PLACES, &CREDENTIAL];
 /// The headers that only instances may send.
-static CLAIMING: [HeaderName; 3] = [
-    HeaderName::from_static(FORWARDED_BY),
-    HeaderName::from_static(FORWARDED_TO),
-    HeaderName::from_static(FORWARDED_CREDENTIAL),
-];
+static CLAIMING: [&HeaderName; 3] = [&BY, &TO, &CREDENTIAL];
 /// What the key is for. Another version has another one.
 const PURPOSE: &[u8] = b"fencepost forwarded request v1";
 const VERSION: &str = "v1";
@@ -134,8 +136,8 @@ impl Credentials {
         body: &[u8],
     ) -> String {
         let body = BodyDigest::of(body);
-        let header = |wanted: &str| {
-            headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_slice())
+        let header = |wanted: &HeaderName| {
+            headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.as_slice())
         };
         let mac = self.mac(at_ms, subject, header, body).finalize().into_bytes();
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
@@ -164,13 +166,13 @@ impl Credentials {
         path: &str,
         headers: &HeaderMap,
     ) -> Result<Proven, Unproven> {
-        let header = |name: &str| headers.get(name).map(|value| value.as_bytes());
-        let text = header(FORWARDED_CREDENTIAL).ok_or(Unproven::Missing)?;
+        let header = |name: &HeaderName| headers.get(name).map(|value| value.as_bytes());
+        let text = header(&CREDENTIAL).ok_or(Unproven::Missing)?;
         if INSTANCE_HEADERS.iter().any(|name| headers.get_all(*name).count() > 1) {
             return Err(Unproven::Unreadable);
         }
         let (at_ms, principal, body, mac) = read(text).ok_or(Unproven::Unreadable)?;
-        let (Some(by), Some(to)) = (header(FORWARDED_BY), header(FORWARDED_TO)) else {
+        let (Some(by), Some(to)) = (header(&BY), header(&TO)) else {
             return Err(Unproven::Unreadable);
         };
         let subject = Subject { by, to, method, path, principal: &principal };
@@ -179,7 +181,7 @@ impl Credentials {
         if off_ms.unsigned_abs() > CREDENTIAL_AGE_MAX.as_millis() as u64 {
             return Err(Unproven::Untimely(off_ms));
         }
-        let says = |mark: &str| header(FORWARDED_PLACES) == Some(mark.as_bytes());
+        let says = |mark: &str| header(&PLACES) == Some(mark.as_bytes());
         let is_for_bulk = says(FORWARDED_FOR_BULK);
         let is_noted = is_for_bulk || says(FORWARDED_NOTED);
         Ok(Proven { to: to.to_owned(), principal, body, is_for_bulk, is_noted })
@@ -190,7 +192,7 @@ impl Credentials {
         &self,
         at_ms: i64,
         subject: Subject<'_>,
-        header: impl Fn(&str) -> Option<&'h [u8]>,
+        header: impl Fn(&HeaderName) -> Option<&'h [u8]>,
         body: BodyDigest,
     ) -> Sha256Mac {
         let mut mac = self.key.clone();
@@ -203,22 +205,22 @@ impl Credentials {
         for part in [by, to, method.as_bytes(), path.as_bytes(), principal.as_bytes(), &body.0] {
             add(Some(part));
         }
-        for name in PASSED_HEADERS {
+        for name in &PASSED_HEADERS {
             add(header(name));
         }
-        add(header(FORWARDED_PLACES));
+        add(header(&PLACES));
         mac
     }
 }
 
 /// Whether a request says that an instance forwarded it.
 pub fn is_claimed(headers: &HeaderMap) -> bool {
-    CLAIMING.iter().any(|name| headers.contains_key(name))
+    CLAIMING.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Whether another instance has forwarded the request. It has proven so, else the gate has taken its headers away.
 pub fn is_forwarded(request: &HttpRequest) -> bool {
-    request.headers().contains_key(FORWARDED_BY)
+    request.headers().contains_key(&BY)
 }
 
 /// Whether another instance makes the request for a bulk operation of its caller, who did not send it.
@@ -234,7 +236,7 @@ pub fn is_noted(request: &HttpRequest) -> bool {
 /// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:
 /// they choose among the caller's own keys alone.
 pub fn strip(headers: &mut HeaderMap) {
-    for name in &CLAIMING {
+    for name in CLAIMING {
         headers.remove(name);
     }
 }
@@ -261,7 +263,7 @@ fn machine_ms() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
+    use actix_web::http::header::HeaderValue;
 
     use super::*;
 
@@ -352,14 +354,14 @@ mod tests {
         assert_eq!(other("DELETE", SUBJECT.path), Err(Unproven::Wrong));
         assert_eq!(other("POST", "/v1/signers/t/nonces?x=1"), Err(Unproven::Wrong));
         assert_eq!(other("POST", "/v1/signers/s/nonces"), Err(Unproven::Wrong));
-        for name in [FORWARDED_BY, FORWARDED_TO, FORWARDED_PLACES].into_iter().chain(PASSED_HEADERS) {
+        for name in [&BY, &TO, &PLACES].into_iter().chain(&PASSED_HEADERS) {
             let mut changed = good.clone();
-            changed.insert(HeaderName::from_static(name), HeaderValue::from_static("other"));
+            changed.insert(name.clone(), HeaderValue::from_static("other"));
             assert_eq!(checked(&changed, NOW), Err(Unproven::Wrong), "{name}");
-            changed.remove(HeaderName::from_static(name));
+            changed.remove(name);
             assert!(checked(&changed, NOW).is_err(), "{name}");
             let mut doubled = good.clone();
-            doubled.append(HeaderName::from_static(name), HeaderValue::from_static("other"));
+            doubled.append(name.clone(), HeaderValue::from_static("other"));
             // The reader of each of the others refuses it twice.
             assert_eq!(checked(&doubled, NOW).is_err(), INSTANCE_HEADERS.contains(&name), "{name}");
         }

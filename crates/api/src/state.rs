@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use actix_web::http::header::HeaderValue;
 use actix_web::web;
 use actors::database_clock::SharedClock;
 use arc_swap::ArcSwapOption;
@@ -238,6 +239,16 @@ impl State {
     /// The current incarnation. Ask once per request.
     pub fn incarnation(&self) -> Arc<Incarnation> {
         self.incarnation.load_full().expect("the gate lets nobody in before there is one")
+    }
+
+    /// The version of the ring, as every answer names it; `None` before the start is complete.
+    pub fn ring_version(&self) -> Option<HeaderValue> {
+        if !self.is_open() {
+            return None;
+        }
+        let incarnation = self.incarnation.load();
+        let read = |label: &str| HeaderValue::from_str(label).expect("digits and a point");
+        incarnation.as_ref().map(|incarnation| incarnation.cluster_view.with_label(read))
     }
 
     /// From now on requests are served by this incarnation.

@@ -207,6 +207,12 @@ impl ClusterView {
         self.inner.view.load_full()
     }
 
+    /// Reads the label of what is known now: see [`View::label`]. Other than [`Self::view`] it counts no reader, which is a write
+    /// that all threads have in common.
+    pub fn with_label<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+        read(self.inner.view.load().label())
+    }
+
     /// The mode in which a key is served.
     #[must_use]
     pub fn mode(&self, resource: &Resource) -> Mode {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderName};
 use client::Passed;
 use domain::{BulkId, IdempotencyKey, TraceParent};
 use url::{Position, Url};
@@ -124,8 +124,8 @@ fn as_sent(path: &str) -> String {
 
 /// The headers that a forwarded request keeps.
 fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
-    let passed =
-        PASSED_HEADERS.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())));
+    let passed = |name: &'static HeaderName| Some((name.as_str(), headers.get(name)?.as_bytes().to_vec()));
+    let passed = PASSED_HEADERS.iter().filter_map(passed);
     // The credential does not cover it: an instance of the last release would refuse it.
     let continues = traces::of_request(headers);
     passed.chain(continues.map(|parent| (TRACEPARENT_NAME, parent.to_string().into_bytes()))).collect()
@@ -133,7 +133,7 @@ fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::{HeaderName, HeaderValue};
+    use actix_web::http::header::HeaderValue;
 
     use super::*;
     use crate::auth::Auth;

@@ -24,6 +24,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::{BATCH_SESSIONS_AT_ONCE, FORWARD_SLACK};
+use crate::peer_credential::PLACES;
 use crate::refusal::{Refusal, count_defect};
 use crate::state::{State, answered};
 use crate::traces;
@@ -419,7 +420,7 @@ fn refused(refusal: Refusal) -> shape::BatchResult {
 /// The places of the jobs in the caller's batch, where an instance has forwarded a part of it. Nothing proves that one did: the
 /// places only choose among the caller's own keys. Jobs at one place are as jobs under one `ref`.
 fn sent_places(request: &HttpRequest, count: usize) -> Result<Vec<usize>, Refusal> {
-    let Some(header) = request.headers().get(FORWARDED_PLACES) else { return Ok(Vec::new()) };
+    let Some(header) = request.headers().get(&PLACES) else { return Ok(Vec::new()) };
     let read = header.to_str().ok().and_then(|text| {
         let places = text.split(',').map(|place| place.parse().ok().filter(|place| *place < BATCH_JOBS_MAX));
         places.collect::<Option<Vec<usize>>>()
