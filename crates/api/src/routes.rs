@@ -1,7 +1,6 @@
 //! The table of all paths: the label of each in metrics, its methods, and the access that it requires. `server` adds the
 //! handlers; `gate` and the 405 answer read the table.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use actix_web::http::Method;
@@ -156,24 +155,14 @@ impl Route {
     }
 }
 
-/// The paths as [`find`] looks for them, for each request.
-struct Index {
-    /// The paths without variable segments.
-    fixed: HashMap<&'static str, &'static Route>,
-    /// The paths with variable segments, by their number of slashes; each with its fixed beginning.
-    varying: Vec<Vec<(&'static str, &'static Route)>>,
-}
-
-static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let mut index = Index { fixed: HashMap::new(), varying: Vec::new() };
+/// The paths as [`find`] looks for them, for each request: by their number of slashes; each with its fixed beginning.
+static INDEX: LazyLock<Vec<Vec<(&'static str, &'static Route)>>> = LazyLock::new(|| {
+    let mut index: Vec<Vec<_>> = Vec::new();
     for route in ALL.iter().copied() {
-        let Some((begin, _)) = route.pattern.split_once('{') else {
-            index.fixed.insert(route.pattern, route);
-            continue;
-        };
+        let begin = route.pattern.split_once('{').map_or(route.pattern, |(begin, _)| begin);
         let slashes = slashes(route.pattern);
-        index.varying.resize_with(index.varying.len().max(slashes + 1), Vec::new);
-        index.varying[slashes].push((begin, route));
+        index.resize_with(index.len().max(slashes + 1), Vec::new);
+        index[slashes].push((begin, route));
     }
     index
 });
@@ -181,13 +170,9 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
 /// The route of a path. Its percent-encoding must be undone exactly as the router does it, or a path could be served under
 /// another's access.
 pub fn find(path: &str) -> Option<&'static Route> {
-    if let Some(route) = INDEX.fixed.get(path) {
-        return Some(route);
-    }
-    let varying = INDEX.varying.get(slashes(path))?;
-    let (_, route) =
-        varying.iter().find(|(begin, route)| path.starts_with(begin) && matches(route.pattern, path))?;
-    Some(route)
+    let alike = INDEX.get(slashes(path))?;
+    let found = alike.iter().find(|(begin, route)| path.starts_with(begin) && matches(route.pattern, path));
+    found.map(|(_, route)| *route)
 }
 
 fn slashes(path: &str) -> usize {
