@@ -1,10 +1,13 @@
-//! Frames of the worker socket: from the wire's words to those of the domain, and back.
+//! Frames of the worker socket: from the wire's words to those of the domain, and back; and the messages that they are sent in.
+
+use std::collections::VecDeque;
 
 use bus::Slot;
 use domain::job::Attempt;
 use domain::{Invalid, JobId, Label, Language, NodeId, PoolName, TraceParent};
 use nodes::connection::{End, FromNode, Hello, Percent, Progress, ToNode};
 use nodes::{Abilities, Load};
+use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{
     AttemptOutcome, AttemptRef, HeartbeatOk, Hello as WireHello, NodeFrame, Notice, SchedulerFrame, Welcome,
 };
@@ -77,6 +80,35 @@ pub fn dispatched(frame: &SchedulerFrame) -> Option<Slot> {
     }
 }
 
+/// The next message, of the first frames that wait, and how many it has: as many as one may have, for a node that takes several
+/// in one, else one.
+pub fn message(waiting: &VecDeque<SchedulerFrame>, takes_batches: bool) -> (String, usize) {
+    let count = if takes_batches { waiting.len().min(MESSAGE_FRAMES_MAX) } else { 1 };
+    let mut text = if count > 1 { vec![b'['] } else { Vec::new() };
+    let mut taken = 0;
+    for frame in waiting.iter().take(count) {
+        let end = text.len();
+        if taken > 0 {
+            text.push(b',');
+        }
+        serde_json::to_writer(&mut text, frame).expect("frames have text keys only");
+        // A bracket comes behind it.
+        if taken > 0 && text.len() >= MESSAGE_BYTES_MAX {
+            text.truncate(end);
+            break;
+        }
+        taken += 1;
+    }
+    if count > 1 {
+        if taken > 1 {
+            text.push(b']');
+        } else {
+            text.remove(0);
+        }
+    }
+    (String::from_utf8(text).expect("JSON is UTF-8"), taken)
+}
+
 fn notice(slot: Slot) -> Notice {
     Notice { job: slot.job.to_string(), attempt: slot.attempt.get() }
 }
@@ -138,8 +170,36 @@ const fn load(load: wire::worker::Load) -> Load {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use wire::Json;
+    use wire::worker::Dispatch;
 
     use super::*;
+
+    /// A dispatch with a payload of so many characters.
+    fn dispatch(chars: usize) -> SchedulerFrame {
+        let payload = Json::of(&"x".repeat(chars)).unwrap();
+        SchedulerFrame::Dispatch(Dispatch::new("j", 1, payload, 1_000))
+    }
+
+    #[test]
+    fn a_message_has_as_many_frames_as_its_node_takes_and_one_frame_alone_is_no_list() {
+        let three: VecDeque<_> = [1, 2, 3].map(dispatch).into();
+        let first = serde_json::to_string(&three[0]).unwrap();
+        assert_eq!(message(&three, false), (first.clone(), 1));
+        assert_eq!(message(&three, true), (serde_json::to_string(&three).unwrap(), 3));
+        assert_eq!(message(&[dispatch(1)].into(), true), (first, 1));
+        let many: VecDeque<_> = vec![dispatch(1); MESSAGE_FRAMES_MAX + 1].into();
+        assert_eq!(message(&many, true).1, MESSAGE_FRAMES_MAX);
+    }
+
+    #[test]
+    fn a_message_is_as_long_as_it_may_be_and_no_longer() {
+        let two = |chars| VecDeque::from([dispatch(1), dispatch(chars)]);
+        let left = MESSAGE_BYTES_MAX - message(&two(0), true).0.len();
+        let (longest, taken) = message(&two(left), true);
+        assert_eq!((longest.len(), taken), (MESSAGE_BYTES_MAX, 2));
+        assert_eq!(message(&two(left + 1), true), message(&[dispatch(1)].into(), true));
+    }
 
     #[test]
     fn a_bad_name_in_a_hello_is_refused_by_its_place() {

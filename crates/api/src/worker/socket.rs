@@ -28,7 +28,6 @@ use nodes::limits::NODES_MAX;
 use panic_guard::guarded;
 use tokio::sync::watch;
 use wire::Code;
-use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
@@ -483,19 +482,7 @@ impl Socket {
         }
         let is_batch = self.node.takes_batches();
         while !self.out.is_empty() {
-            let count = if is_batch { self.out.len().min(MESSAGE_FRAMES_MAX) } else { 1 };
-            let (mut texts, mut bytes, mut taken) = (Vec::with_capacity(count), 0, 0);
-            for frame in self.out.iter().take(count) {
-                let text = serde_json::to_string(frame).expect("frames have text keys only");
-                if taken > 0 && bytes + text.len() + 2 > MESSAGE_BYTES_MAX {
-                    break;
-                }
-                bytes += text.len() + 1;
-                taken += 1;
-                texts.push(text);
-            }
-            let message =
-                if is_batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
+            let (message, taken) = frames::message(&self.out, is_batch);
             match self.outlet.text(message).await {
                 Ok(()) => {
                     self.out.drain(..taken);
