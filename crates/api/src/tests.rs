@@ -312,6 +312,26 @@ async fn draining_refuses_the_api_and_leaves_the_probes() {
 }
 
 #[actix_web::test]
+async fn answers_of_the_api_name_the_ring_and_the_modes_as_they_are_known_by_then() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let named = async |path: &str| {
+        let request = TestRequest::get().insert_header(LOCAL).uri(path).to_request();
+        let answer = call_service(&service, request).await;
+        answer.headers().get(wire::RING_VERSION).map(|label| label.to_str().unwrap().to_owned())
+    };
+    let cluster_view = &state.incarnation().cluster_view;
+    let before = cluster_view.view().label().to_owned();
+    assert_eq!(named("/v1/signers").await, Some(before.clone()));
+    cluster_view.adopt_modes(domain::Modes { version: 7, mode: domain::Mode::Basic, only: None });
+    let after = cluster_view.view().label().to_owned();
+    assert_ne!(before, after);
+    assert_eq!(named("/v1/signers").await, Some(after));
+    assert_eq!(named("/healthz").await, None);
+}
+
+#[actix_web::test]
 async fn a_panic_is_a_500_under_the_request_id_and_the_next_request_is_served() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::open()).await;
