@@ -119,8 +119,8 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
                         Verdict::Committed { .. } => committed.lock().push((token, next)),
                         Verdict::Again => continue,
                         Verdict::Fenced => {
-                            if commits == 0 && lease_ms < 50 {
-                                lease_ms += 1;
+                            if commits == 0 && lease_ms < 400 {
+                                lease_ms += lease_ms / 2;
                             }
                             break;
                         }

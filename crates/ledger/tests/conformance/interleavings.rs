@@ -697,6 +697,6 @@ async fn what_is_put_is_compared_with_the_row_as_another_change_leaves_it() {
     let noted = b.ledger.audits(&AuditFilter { limit: 1, ..AuditFilter::default() }).await.unwrap().remove(0);
     assert_eq!(
         (noted.before.as_deref(), noted.after.as_deref()),
-        (Some("increment=15"), Some("increment=20"))
+        (Some("start=1 increment=15"), Some("start=1 increment=20"))
     );
 }
