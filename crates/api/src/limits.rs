@@ -42,12 +42,6 @@ pub const SENDING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 12
 pub const REQUESTS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
 /// Open sockets when the configuration names no number.
 pub const SOCKETS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
-/// Attempts that nodes may list when they connect, for each socket that may be open; one node may list as many as it may have
-/// slots in any case. Each takes some 600 bytes.
-pub const ATTEMPTS_OF_SOCKET: usize = 100;
-/// So long after the end of its connection the attempts that a node listed still count, before jitter: meanwhile they are looked
-/// up in the ledger, and those that are nobody's are forgotten.
-pub const ATTEMPTS_COUNTED_FOR: Duration = Duration::from_secs(15);
 /// Attempts of one node whose traces an instance remembers: as many as a node may have slots.
 pub const ATTEMPT_TRACES_MAX: usize = domain::limits::NODE_CAPACITY_MAX as usize;
 /// Open sessions of one token when the configuration names no number.

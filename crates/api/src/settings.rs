@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use domain::limits::NODE_CAPACITY_MAX;
-
 use crate::auth::Auth;
 use crate::limits::{
-    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, ATTEMPTS_OF_SOCKET, BODY_BYTES_MAX_DEFAULT, BULK_KEPT,
-    BULK_PURGE_EVERY, BULK_SCANS_AT_ONCE, CALLER_KEYS_DEFAULT, CALLER_SESSIONS_DEFAULT,
-    CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, FORWARDS_MAX,
-    JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
+    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, BULK_KEPT, BULK_PURGE_EVERY,
+    BULK_SCANS_AT_ONCE, CALLER_KEYS_DEFAULT, CALLER_SESSIONS_DEFAULT, CALLER_SIGNERS_DEFAULT,
+    CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, FORWARDS_MAX, JOB_STREAMS_MAX,
+    JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
     PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT,
     SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
@@ -124,19 +122,10 @@ impl Settings {
             Kind::Sending => self.sending_bytes,
             Kind::Requests => self.requests,
             Kind::Sockets => self.sockets,
-            Kind::Attempts => {
-                let Limit { in_all, of_token } = self.sockets;
-                Limit { in_all: attempts_max(in_all), of_token: attempts_max(of_token) }
-            }
             Kind::JobStreams => Limit { in_all: JOB_STREAMS_MAX, of_token: JOB_STREAMS_TOKEN_MAX },
             Kind::PlanStreams => Limit { in_all: PLAN_STREAMS_MAX, of_token: PLAN_STREAMS_TOKEN_MAX },
             Kind::AllStreams => Limit { in_all: ALL_STREAMS_MAX, of_token: ALL_STREAMS_TOKEN_MAX },
             Kind::Forwards => Limit { in_all: self.forwards_max, of_token: self.forwards_max.div_ceil(2) },
         })
     }
-}
-
-/// How many attempts nodes may list when they connect where so many sockets may be open.
-fn attempts_max(sockets: usize) -> usize {
-    sockets.saturating_mul(ATTEMPTS_OF_SOCKET).max(NODE_CAPACITY_MAX as usize)
 }

@@ -1,6 +1,6 @@
 //! What callers may take of an instance at once, all together and each: bytes of bodies that are being read and of jobs that are
-//! retried, bytes of answers that wait for their readers, requests in flight, sockets, attempts that nodes connect with, event
-//! streams, and requests to other instances.
+//! retried, bytes of answers that wait for their readers, requests in flight, sockets, event streams, and requests to other
+//! instances.
 //!
 //! These are counters: taking a share and giving it back are a few atomic operations. Without tokens all callers are one,
 //! which may take everything.
@@ -30,8 +30,6 @@ pub enum Kind {
     Requests,
     /// Open WebSockets.
     Sockets,
-    /// Attempts that nodes list when they connect, until their connections are over and the attempts were looked up.
-    Attempts,
     /// Event streams of one job each.
     JobStreams,
     /// Event streams of one plan each.
@@ -42,7 +40,7 @@ pub enum Kind {
     Forwards,
 }
 
-const KINDS: usize = 9;
+const KINDS: usize = 8;
 
 /// How much of each kind is in use: by all callers, or by one token.
 #[derive(Debug, Default)]
@@ -91,7 +89,6 @@ impl Shares {
             Kind::Sending,
             Kind::Requests,
             Kind::Sockets,
-            Kind::Attempts,
             Kind::JobStreams,
             Kind::PlanStreams,
             Kind::AllStreams,
@@ -214,7 +211,6 @@ impl std::fmt::Display for Reached {
             Kind::Sending => "bytes of answers may wait for their readers",
             Kind::Requests => "requests may be in flight",
             Kind::Sockets => "sockets may be open",
-            Kind::Attempts => "attempts may be listed by nodes",
             Kind::JobStreams => "event streams of jobs may be open",
             Kind::PlanStreams => "event streams of plans may be open",
             Kind::AllStreams => "streams of all events may be open",
@@ -260,14 +256,10 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_reached_is_told_in_a_close_frame() {
-        use Kind::{
-            AllStreams, Attempts, Forwards, JobStreams, PlanStreams, Reading, Requests, Sending, Sockets,
-        };
+        use Kind::{AllStreams, Forwards, JobStreams, PlanStreams, Reading, Requests, Sending, Sockets};
         // The largest that may be configured.
         let max = 64 << 30;
-        let kinds =
-            [Reading, Sending, Requests, Sockets, Attempts, JobStreams, PlanStreams, AllStreams, Forwards];
-        for kind in kinds {
+        for kind in [Reading, Sending, Requests, Sockets, JobStreams, PlanStreams, AllStreams, Forwards] {
             for is_of_token in [false, true] {
                 let told = Reached { kind, max, is_of_token }.to_string();
                 assert!(told.len() <= 123, "{} bytes: {told}", told.len());

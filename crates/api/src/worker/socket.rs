@@ -16,11 +16,9 @@ use actix_web::web::Bytes;
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason};
 use actors::jobs::{HolderNote, NodeOutbox, ToNode as FromJobs};
 use bus::Slot;
-use domain::limits::NODE_CAPACITY_MAX;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use ledger::jittered;
 use nodes::Applied;
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
@@ -34,7 +32,7 @@ use super::frames;
 use crate::auth::Principal;
 use crate::extract::refused_part;
 use crate::forwarder::Forwarder;
-use crate::limits::{ATTEMPTS_COUNTED_FOR, SOCKET_WISHES_MAX};
+use crate::limits::SOCKET_WISHES_MAX;
 use crate::node_claims::NodeClaim;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
@@ -62,8 +60,6 @@ pub struct Socket {
     node: AttachedNode,
     /// Of the name that the node has said, until the socket is over.
     claim: Option<NodeClaim>,
-    /// What the attempts that the node came with have of those that nodes may list.
-    listed: Share,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
     /// By which it is noted that the node is here, until the socket is over.
@@ -111,7 +107,6 @@ impl Socket {
                 Instant::now(),
             ),
             link: state.bus.link(),
-            listed: state.shares.none(Kind::Attempts, principal.used()),
             early: state.shares.none(Kind::Reading, principal.used()),
             state,
             forwarder,
@@ -282,8 +277,7 @@ impl Socket {
         read.collect()
     }
 
-    /// Why the node may not connect under the name that it says, or not now. Otherwise the name is claimed, and the attempts that
-    /// the node lists are counted.
+    /// Why the node may not connect under the name that it says, or not now. Otherwise the name is claimed.
     fn refused(&mut self, frames: &[FromNode]) -> Option<(CloseCode, String)> {
         // Whatever a second one says is a fault of the protocol.
         let is_first = self.node.node().is_none();
@@ -307,14 +301,9 @@ impl Socket {
             return Some((CloseCode::Unauthorized, why));
         }
         self.claim = claim;
-        if self.claim.is_none() {
-            // Whose the node is shows when the other connection is registered, or turned away.
-            let why = "a connection with another token is about to be this node's; connect again";
-            return Some((CloseCode::Overloaded, why.to_owned()));
-        }
-        // A list that is longer is a fault of the protocol.
-        let count = hello.running.len().min(NODE_CAPACITY_MAX as usize);
-        self.listed.grow(count).err().map(|reached| (CloseCode::Overloaded, reached.to_string()))
+        // Whose the node is shows when the other connection is registered, or turned away.
+        let why = "a connection with another token is about to be this node's; connect again";
+        self.claim.is_none().then(|| (CloseCode::Overloaded, why.to_owned()))
     }
 
     /// What the lanes want of the node; nothing where a newer connection is attached instead.
@@ -524,13 +513,9 @@ impl Socket {
             jobs.cut_off(*job, *attempt);
         }
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
-        let listed = self.listed;
         self.state.spawn(async move {
             disconnect::disconnect(state, incarnation, departure).await;
             drop(departing);
-            if listed.amount() > 0 {
-                tokio::time::sleep(jittered(ATTEMPTS_COUNTED_FOR)).await;
-            }
         });
     }
 

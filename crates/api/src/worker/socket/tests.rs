@@ -1,4 +1,7 @@
-//! A node's socket: its limits, its ends, and what becomes of the frames that are on their way.
+//! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
+//! room, which of two connections under one id begins, which time does not count against a node, what of the frames for a node
+//! was sent when the instance stops or the connection is gone, what a connection leaves that got the node's record too late, and
+//! who is not there though the bus shows its presence.
 
 use std::ops::RangeInclusive;
 use std::slice;
@@ -15,7 +18,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::auth::{Auth, Scope};
-use crate::limits::{ATTEMPTS_OF_SOCKET, Limit};
+use crate::limits::Limit;
 use crate::settings::Settings;
 use crate::tests::{forwarder, opened, opened_with, state_with, token};
 use crate::websocket::Opened;
@@ -49,26 +52,6 @@ async fn greeted_with(state: &Arc<State>, name: &str, running: Vec<Slot>) -> Soc
     };
     socket.apply(Event::Frames(vec![FromNode::Hello(hello)]));
     socket
-}
-
-fn two_tokens() -> Auth {
-    Auth::tokens(["one", "other"].map(|name| token(name, Scope::Node)).to_vec())
-}
-
-/// A node that has said hello with this token, and lists so many attempts.
-async fn connected(state: &Arc<State>, token: &str, node: &str, count: u128) -> Socket {
-    let (_, Opened { outlet, .. }) = opened(state).await;
-    let principal = state.settings.auth.named(token).unwrap();
-    let mut socket = Socket::new(forwarder(state), state.incarnation(), principal, outlet);
-    let attempt = |n| format!(r#"{{"job":"{}","attempt":1}}"#, JobId::from_u128(n));
-    let running = (1..=count).map(attempt).collect::<Vec<_>>().join(",");
-    let hello = format!(r#"{{"type":"hello","node_id":"{node}","capacity":2,"running":[{running}]}}"#);
-    socket.on_message(AggregatedMessage::Text(hello.into()));
-    socket
-}
-
-fn is_overloaded(socket: &Socket) -> bool {
-    matches!(socket.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _)))
 }
 
 fn ends(socket: &mut Socket, n: u128) {
@@ -113,7 +96,7 @@ async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_be
     ends(&mut other, 1);
     assert!(in_use() > 2 * BYTES && one.closing.is_none() && other.closing.is_none());
     ends(&mut other, 2);
-    assert!(is_overloaded(&other));
+    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     drop(other);
     ends(&mut one, 2);
     assert!(in_use() > 2 * BYTES && one.closing.is_none());
@@ -141,39 +124,30 @@ async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
         registry.apply(another, now, now);
     }
     registered(&mut further);
-    assert!(is_overloaded(&further));
+    assert!(matches!(further.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     assert!(known.closing.is_none());
 }
 
 #[actix_web::test]
 async fn of_connections_with_different_tokens_those_of_one_begin_under_an_id() {
     let dir = TempDir::new().unwrap();
-    let state = state_with(&dir, Settings::new(two_tokens())).await;
+    let tokens = ["one", "other"].map(|name| token(name, Scope::Node));
+    let state = state_with(&dir, Settings::new(Auth::tokens(tokens.to_vec()))).await;
+    let connects = async |name: &str| {
+        let (_, Opened { outlet, .. }) = opened(&state).await;
+        let principal = state.settings.auth.named(name).unwrap();
+        let mut socket = Socket::new(forwarder(&state), state.incarnation(), principal, outlet);
+        let hello = r#"{"type":"hello","node_id":"n","capacity":2,"running":[]}"#;
+        socket.on_message(AggregatedMessage::Text(hello.into()));
+        socket
+    };
     // None of them is in the registry yet.
-    let first = connected(&state, "one", "n", 0).await;
-    let (again, other) = (connected(&state, "one", "n", 0).await, connected(&state, "other", "n", 0).await);
+    let first = connects("one").await;
+    let (again, other) = (connects("one").await, connects("other").await);
     assert!(first.closing.is_none() && again.closing.is_none());
-    assert!(is_overloaded(&other));
+    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     drop((first, again));
-    assert!(connected(&state, "other", "n", 0).await.closing.is_none());
-}
-
-#[actix_web::test]
-async fn the_attempts_that_nodes_connect_with_are_bounded_until_they_were_looked_up() {
-    let dir = TempDir::new().unwrap();
-    let mut settings = Settings::new(two_tokens());
-    settings.sockets = Limit { in_all: 20_000 / ATTEMPTS_OF_SOCKET, of_token: 10_000 / ATTEMPTS_OF_SOCKET };
-    let state = state_with(&dir, settings).await;
-    let in_use = || state.shares.in_use(Kind::Attempts);
-    let mut first = connected(&state, "one", "a", 6_000).await;
-    assert!(first.closing.is_none() && in_use() == 6_000);
-    let further = connected(&state, "one", "b", 4_001).await;
-    assert!(is_overloaded(&further) && in_use() == 6_000, "its token has too many");
-    assert!(connected(&state, "one", "c", 4_000).await.closing.is_none());
-    assert!(connected(&state, "other", "d", 10_000).await.closing.is_none());
-    registered(&mut first);
-    first.depart().await;
-    assert_eq!(in_use(), 6_000, "nobody has found out yet whose they are");
+    assert!(connects("other").await.closing.is_none());
 }
 
 #[actix_web::test]
