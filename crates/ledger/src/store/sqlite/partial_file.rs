@@ -83,7 +83,16 @@ struct PartialLock {
 impl PartialLock {
     fn take(partial: &Path) -> io::Result<Self> {
         let path = with_suffix(partial, ".lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = match open() {
+            // Another user's, perhaps of a backup that was killed. Whether that one still runs cannot be seen, so its lock
+            // goes, as its partial file does: one that runs has lost its file, and fails in the end.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                remove_if_there(&path)?;
+                open()?
+            }
+            opened => opened?,
+        };
         let is_taken = match file.try_lock() {
             // Its last holder has removed this file just now.
             Ok(()) => !is_at(&path, &file),
@@ -167,6 +176,8 @@ fn named_but_not_synced(error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -231,6 +242,19 @@ mod tests {
         first.finish().unwrap();
         assert_eq!(names(folder.path()), ["copy"]);
         assert_eq!(fs::read_to_string(&target).unwrap(), "whole");
+    }
+
+    #[test]
+    fn a_lock_that_may_not_be_opened_keeps_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, lock) = (folder.path().join("copy"), folder.path().join("copy.partial.lock"));
+        fs::write(&lock, "").unwrap();
+        // As one that another user left. A superuser may open any.
+        fs::set_permissions(&lock, fs::Permissions::from_mode(0o000)).unwrap();
+        let partial = PartialFile::create(&target).unwrap();
+        refused(&target);
+        partial.finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy"]);
     }
 
     #[test]
