@@ -241,7 +241,10 @@ fn problem(problem: &Problem, about: About<'_>) -> String {
         let _ = write!(text, "\n  {}", one_line(&more.join(", ")));
     }
     let code = problem.known_code();
-    let general = || code.filter(|_| !about.is_readiness).and_then(next_step).map(str::to_owned);
+    // Who asks what the daemon lacks is not sent to the same command.
+    let is_asked =
+        |code: &Code| about.is_readiness && matches!(code, Code::LedgerUnavailable | Code::ClockBehind);
+    let general = || code.filter(|code| !is_asked(code)).and_then(next_step).map(str::to_owned);
     let step = code.and_then(|code| step_about(code, problem, about)).or_else(general);
     if let Some(step) = step {
         let _ = write!(text, "\n  {step}");
@@ -505,6 +508,8 @@ mod tests {
         }
         let waits = says(About::READINESS, Code::BusUnavailable);
         assert!(waits.contains("the daemon's log says why"), "{waits}");
+        let behind = says(About::READINESS, Code::LedgerWentBack);
+        assert!(behind.contains("`fencepost recover --dry-run`"), "what is to be done is said: {behind}");
     }
 
     #[test]
