@@ -176,6 +176,9 @@ type Read = { events: PlanEvent[]; isCut: boolean; goesOn: boolean };
 const TASKS_MAX = 1_000;
 const NAMES_MS = 60_000;
 
+/** What events show of their task. */
+type Named = Pick<Task, 'id' | 'tenant' | 'name'>;
+
 /**
  * The events of a plan or a task, the newest first. The API lists them from the oldest on, so each page shows when it is read, and
  * what was read stays while the next one fails. It names tasks by their ids: the tasks of the plan `tasks` are read once, since
@@ -193,14 +196,14 @@ export function Events({ of, tasks }: { of: string; tasks?: string }) {
         if (goesOn) polled.refresh();
         return { events: all.slice(-EVENTS_SHOWN).reverse(), isCut: all.length > EVENTS_SHOWN, goesOn };
     });
-    const known = useRef<{ of: string; tasks: Map<string, Task> } | undefined>(undefined);
+    const known = useRef<{ of: string; tasks: Map<string, Named> } | undefined>(undefined);
     const isOfTasks = tasks !== undefined && (polled.data?.events ?? []).some((event) => event.task !== null);
     const names = usePoll(isOfTasks ? `names ${tasks}` : undefined, async (signal) => {
         if (known.current?.of === tasks) return known.current!.tasks;
-        const found = new Map<string, Task>();
+        const found = new Map<string, Named>();
         for (let cursor: string | undefined, goesOn = true; goesOn; goesOn = cursor !== undefined) {
             const page: List<Task> = await get(`${tasks}/tasks`, { limit: TASKS_MAX, cursor }, signal);
-            for (const task of page.items) found.set(task.id, task);
+            for (const { id, tenant, name } of page.items) found.set(id, { id, tenant, name });
             cursor = page.next_cursor ?? undefined;
         }
         known.current = { of: tasks!, tasks: found };
@@ -259,7 +262,7 @@ function changed({ before, after }: PlanEvent): string | null {
 }
 
 /** Whose event of a plan it is: a task's, or the plan's own. */
-function About({ event, task }: { event: PlanEvent; task: Task | undefined }) {
+function About({ event, task }: { event: PlanEvent; task: Named | undefined }) {
     if (event.task === null) return <i>the plan</i>;
     if (task === undefined) return <Id to={['tasks', event.task]} id={event.task} />;
     return <a href={link(['tasks', task.id])} title={task.id}>{task.tenant}{task.name ? ` / ${task.name}` : ''}</a>;
