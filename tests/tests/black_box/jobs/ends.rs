@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::node::Why;
 use serde_json::{Value, json};
 use testkit::http::Reply;
+use testkit::instance::Setup;
 
 use super::rig::{Rig, echo, hold, past, with};
 use crate::until;
@@ -176,7 +177,9 @@ async fn retries_by_filter_make_one_new_job_of_each_dead_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_by_filter_that_is_repeated_under_its_key_selects_nothing_more() {
-    let rig = Rig::together(2).await;
+    // All thousand are to be retried in one request, however slow the machine is.
+    let patient = |setup: Setup| setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "60000");
+    let rig = Rig::shaped(2, false, patient).await;
     let _node = rig.node(&[0], "n", |options| options.capacity = 50).await;
     let dead: Vec<_> = (0..1_010).map(|_| with(failing(9, 1), json!({"tenant": "t"}))).collect();
     let mut ids = rig.submit_all(0, &dead[..1_000]).await;
