@@ -42,6 +42,7 @@ use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
 use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
+use partitions::DropsRest;
 use result_reads::ResultReads;
 use server::Reached;
 
@@ -69,6 +70,7 @@ pub(crate) struct Store {
     sequence_trains: Trains<Grant>,
     plan_trains: Trains<PlanBatch>,
     result_reads: ResultReads,
+    drops_rest: DropsRest,
     durability_log: DurabilityLog,
     watch: WriteWatch,
     outage: OutageWatch,

@@ -8,8 +8,11 @@
 //! behind them. So they wait for the lock only briefly; the upkeep calls them again and again.
 
 use std::collections::{BTreeMap, HashSet};
+use std::iter;
+use std::time::{Duration, Instant};
 
 use domain::JobId;
+use parking_lot::Mutex;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::failure::has_code;
@@ -41,6 +44,26 @@ const PATIENCE: &str = "200ms";
 const REST_BYTES_MAX: i64 = 128 << 20;
 /// Before the number of a partition's day.
 const PREFIX: &str = "job_finished_";
+/// The partition that takes what no other does.
+const REST_NAME: &str = "job_finished_rest";
+/// After partitions could not be dropped, none is tried for so many times what that took: jobs that are deleted one by one do not
+/// wait for it with each step.
+const DROPS_REST_FACTOR: u32 = 10;
+
+/// Until when no partition is dropped, since some could not be.
+#[derive(Debug, Default)]
+pub(super) struct DropsRest(Mutex<Option<Instant>>);
+
+impl DropsRest {
+    fn is_over(&self, now: Instant) -> bool {
+        self.0.lock().is_none_or(|until| now >= until)
+    }
+
+    /// Some could not be dropped, which took so long.
+    fn begin(&self, now: Instant, took: Duration) {
+        *self.0.lock() = Some(now + took * DROPS_REST_FACTOR);
+    }
+}
 
 impl Store {
     /// Makes the partitions of today and the next days that are missing. One that cannot be made keeps no other one from it.
@@ -51,7 +74,7 @@ impl Store {
                 if session.kind() == Kind::Sqlite {
                     return Ok(Ok(()));
                 }
-                let (days, now_ms) = partitions(&mut session).await?;
+                let Partitions { days, now_ms, .. } = partitions(&mut session).await?;
                 let Session::Postgres(session) = session else { return Ok(Ok(())) };
                 let today = now_ms / DAY_MS;
                 let mut missing =
@@ -78,8 +101,55 @@ impl Store {
     }
 
     /// Drops the partitions of which all is old; deletes what is old in those that cannot be dropped for the sake of
-    /// a few even a day later, and in the one that takes what no other does. Answers how many jobs were deleted.
+    /// a few even a day later, and in the one that takes what no other does. Answers how many jobs were deleted. What keeps a
+    /// partition from being dropped, as somebody's view of it or more sessions than the statement has time for, keeps no
+    /// other job from being deleted.
     pub(super) async fn forget_finished_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        let begun = Instant::now();
+        if self.database() == Kind::Postgres && self.drops_rest.is_over(begun) {
+            let dropped = self.drop_old_partitions(age_ms).await;
+            if let Err(error) = dropped {
+                self.drops_rest.begin(Instant::now(), begun.elapsed());
+                crate::log_failure!(
+                    error,
+                    "a partition of finished jobs could not be dropped; its old jobs are deleted one by one a day later"
+                );
+            }
+        }
+        self.delete_old_jobs(age_ms, limit).await
+    }
+
+    /// One that cannot be dropped keeps no other one from it.
+    async fn drop_old_partitions(&self, age_ms: u64) -> Result<()> {
+        let dropped = self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let Partitions { days, now_ms, .. } = partitions(&mut session).await?;
+                let Session::Postgres(session) = session else { return Ok(Ok(())) };
+                let kept = first_kept_day(now_ms, age_ms);
+                let mut dropped = Ok(());
+                for day in days.into_iter().filter(|day| *day < kept) {
+                    match drop_if_old(session, day, age_ms).await {
+                        Ok(()) => {}
+                        // Another instance was quicker.
+                        Err(error) if has_code(&error, &[UNDEFINED_TABLE]) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, day, "the partition of a day could not be dropped yet");
+                            dropped = Err(error);
+                        }
+                    }
+                }
+                match dropped {
+                    // It may be another role's. The ledger takes writes all the same.
+                    Err(error) if has_code(&error, &[INSUFFICIENT_PRIVILEGE]) => Ok(Err(error)),
+                    dropped => dropped.map(Ok),
+                }
+            })
+        });
+        let dropped: sqlx::Result<()> = dropped.await?;
+        dropped.map_err(Error::refused)
+    }
+
+    async fn delete_old_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 if session.kind() == Kind::Sqlite {
@@ -88,40 +158,44 @@ impl Store {
                     let deleted = transaction.all(purge).await?;
                     return commit_deleted(transaction, deleted).await;
                 }
-                let (days, now_ms) = partitions(&mut session).await?;
-                let first_kept_day = now_ms.saturating_sub(age_ms) / DAY_MS;
+                let Partitions { days, has_others, now_ms } = partitions(&mut session).await?;
                 // A day that is old as a whole a little later is not worth deleting row by row.
-                let first_dropped_day = first_kept_day.saturating_sub(1);
-                if let Session::Postgres(session) = &mut session {
-                    for day in days.into_iter().filter(|day| *day < first_kept_day) {
-                        match drop_if_old(session, day, age_ms).await {
-                            // Another instance was quicker.
-                            Err(error) if has_code(&error, &[UNDEFINED_TABLE]) => {}
-                            // It may be another role's. What is old in it is deleted below.
-                            Err(error) if has_code(&error, &[INSUFFICIENT_PRIVILEGE]) => {
-                                tracing::warn!(%error, day, "a partition of finished jobs could not be dropped");
-                            }
-                            other => other?,
-                        }
-                    }
-                }
+                let first_dropped_day = first_kept_day(now_ms, age_ms).saturating_sub(1);
+                let old_days: Vec<_> = match has_others {
+                    // They may have jobs of any day.
+                    true => iter::once(0..first_dropped_day).collect(),
+                    false => days
+                        .into_iter()
+                        .filter(|day| *day < first_dropped_day)
+                        .map(|day| day..day + 1)
+                        .collect(),
+                };
                 let mut transaction = session.begin().await?;
-                let purge = PURGE
-                    .on(Kind::Postgres)
-                    .bind(age_ms as i64)
-                    .bind(Id(JobId::first_at_ms(first_dropped_day * DAY_MS)))
-                    .bind(i64::from(limit));
-                let mut deleted: Vec<PurgedRow> = transaction.all(purge).await?;
-                let purge_rest = PURGE_REST
-                    .on(Kind::Postgres)
-                    .bind(age_ms as i64)
-                    .bind(i64::from(limit).saturating_sub_unsigned(deleted.len() as u64));
+                let mut deleted: Vec<PurgedRow> = Vec::new();
+                let mut left = i64::from(limit);
+                for days in old_days {
+                    let purge = PURGE
+                        .on(Kind::Postgres)
+                        .bind(age_ms as i64)
+                        .bind(Id(JobId::first_at_ms(days.start * DAY_MS)))
+                        .bind(Id(JobId::first_at_ms(days.end * DAY_MS)))
+                        .bind(left);
+                    let of_days = transaction.all::<PurgedRow>(purge).await?;
+                    left = left.saturating_sub_unsigned(of_days.len() as u64);
+                    deleted.extend(of_days);
+                }
+                let purge_rest = PURGE_REST.on(Kind::Postgres).bind(age_ms as i64).bind(left);
                 deleted.extend(transaction.all::<PurgedRow>(purge_rest).await?);
                 commit_deleted(transaction, deleted).await
             })
         })
         .await
     }
+}
+
+/// The first day of which jobs are kept, whenever they finished.
+const fn first_kept_day(now_ms: u64, age_ms: u64) -> u64 {
+    now_ms.saturating_sub(age_ms) / DAY_MS
 }
 
 /// Commits with the highest place that was deleted in each session.
@@ -144,12 +218,29 @@ pub(super) async fn note_places(
     transaction.touch(note).await.map(drop)
 }
 
-/// The days that have a partition, and the time.
-async fn partitions(session: &mut Session<'_>) -> sqlx::Result<(HashSet<u64>, u64)> {
+/// What partitions there are.
+struct Partitions {
+    /// The days that have one.
+    days: HashSet<u64>,
+    /// Somebody has made one under a name of their own, of whatever days.
+    has_others: bool,
+    /// The time.
+    now_ms: u64,
+}
+
+async fn partitions(session: &mut Session<'_>) -> sqlx::Result<Partitions> {
     let rows: Vec<(Option<String>, i64)> = session.all(PARTITIONS.on(Kind::Postgres)).await?;
-    let now_ms = rows.first().map_or(0, |(_, now_ms)| *now_ms);
-    let days = rows.iter().filter_map(|(name, _)| name.as_ref()?.strip_prefix(PREFIX)?.parse().ok());
-    Ok((days.collect(), now_ms.unsigned_abs()))
+    let now_ms = rows.first().map_or(0, |(_, now_ms)| now_ms.unsigned_abs());
+    let (mut days, mut has_others) = (HashSet::new(), false);
+    for name in rows.iter().filter_map(|(name, _)| name.as_deref()).filter(|name| *name != REST_NAME) {
+        match name.strip_prefix(PREFIX).and_then(|day| day.parse::<u64>().ok()) {
+            Some(day) => {
+                days.insert(day);
+            }
+            None => has_others = true,
+        }
+    }
+    Ok(Partitions { days, has_others, now_ms })
 }
 
 /// Whether the partition that takes what no other does is so large that none is made beside it.
@@ -206,4 +297,18 @@ async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx:
     sqlx::query(of_day(PLACES)).bind(made_before as i64).execute(&mut *transaction).await?;
     sqlx::raw_sql(of_day(DROP)).execute(&mut *transaction).await?;
     transaction.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_partitions_could_not_be_dropped_none_is_tried_for_a_while() {
+        let (rest, now, second) = (DropsRest::default(), Instant::now(), Duration::from_secs(1));
+        assert!(rest.is_over(now), "none has failed");
+        rest.begin(now, second);
+        assert!(!rest.is_over(now) && !rest.is_over(now + second * (DROPS_REST_FACTOR - 1)));
+        assert!(rest.is_over(now + second * DROPS_REST_FACTOR));
+    }
 }

@@ -241,6 +241,7 @@ pub(super) async fn reach(
         sequence_trains: Trains::start(std::slice::from_ref(&here), of_sequences),
         plan_trains: Trains::start(&job_committers[..plan_committers], of_trains),
         result_reads: Default::default(),
+        drops_rest: Default::default(),
         durability_log: Default::default(),
         watch: watches.writes.clone(),
         outage: watches.outage.clone(),

@@ -62,6 +62,7 @@ pub(super) async fn reach(
         sequence_trains: Trains::start(here, committer),
         plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
+        drops_rest: Default::default(),
         durability_log: Default::default(),
         watch: watches.writes.clone(),
         outage: watches.outage.clone(),

@@ -463,6 +463,43 @@ async fn what_is_old_in_a_day_that_may_not_be_dropped_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_that_cannot_be_dropped_keeps_nothing_old_from_being_deleted() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let (of_that_day, without_a_day) = (job_made(0, 3), job_made(1, 5));
+    made(&mut hand, of_that_day).await;
+    let view = format!("CREATE VIEW somebodys AS SELECT id FROM {}", partition_of(of_that_day));
+    sqlx::raw_sql(sqlx::AssertSqlSafe(view)).execute(&mut hand).await.unwrap();
+    let (jobs, lane) = ([of_that_day, without_a_day], b.lane(session("s"), &owner("a")).await);
+    b.does(of_lane(&lane, jobs.map(submit_placed))).await;
+    b.does(said(jobs.map(|job| complete(job, 1, "1")))).await;
+    eventually("both are deleted", async || {
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(purged.is_ok(), "{purged:?}");
+        b.ledger.job(of_that_day).await.unwrap().is_none()
+            && b.ledger.job(without_a_day).await.unwrap().is_none()
+    })
+    .await;
+    assert!(partitions(&mut hand).await.contains(&partition_of(of_that_day)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_old_in_a_partition_of_another_name_is_deleted() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let old = job_made(0, 3);
+    made(&mut hand, old).await;
+    let named = format!("ALTER TABLE {} RENAME TO odd", partition_of(old));
+    sqlx::raw_sql(sqlx::AssertSqlSafe(named)).execute(&mut hand).await.unwrap();
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(old)])).await;
+    b.does(said([complete(old, 1, "1")])).await;
+    assert_eq!(rows_in(&mut hand, "odd").await, 1);
+    eventually("it is old", async || b.ledger.purge_jobs(2, 9).await.unwrap() == 1).await;
+    assert_eq!(b.ledger.job(old).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_with_a_stage_whose_result_is_waited_for_is_not_dropped() {
     let b = Bench::postgres().await;
     let of_that_day = job_made(0, 3);
