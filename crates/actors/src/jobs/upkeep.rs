@@ -90,8 +90,12 @@ impl Upkeep {
             if !self.lifetime.is_serving() {
                 return;
             }
-            if let Err(error) = self.purge(&mut jobs, &mut sessions).await {
-                tracing::debug!(%error, "finished jobs could not be purged");
+            // Sessions come once no job is left, and also where none could be purged.
+            if let Err(error) = self.purge_jobs(&mut jobs).await {
+                ledger::log_failure!(error, "finished jobs could not be purged");
+            }
+            if let Err(error) = self.purge_sessions(&mut sessions).await {
+                ledger::log_failure!(error, "closed sessions could not be purged");
             }
         }
     }
@@ -128,19 +132,24 @@ impl Upkeep {
         Ok(next)
     }
 
-    /// Deletes what is old enough, step by step. Sessions come once no job is left.
-    async fn purge(&self, jobs: &mut Step, sessions: &mut Step) -> ledger::Result<()> {
-        while self.lifetime.is_serving() && jobs.run(self.purge_jobs(jobs.size())).await? {}
-        while self.lifetime.is_serving() && sessions.run(self.purge_sessions(sessions.size())).await? {}
+    /// Deletes what is old enough, step by step.
+    async fn purge_jobs(&self, step: &mut Step) -> ledger::Result<()> {
+        while self.lifetime.is_serving() && step.run(self.purge_some_jobs(step.size())).await? {}
         Ok(())
     }
 
-    async fn purge_jobs(&self, limit: u32) -> ledger::Result<u64> {
+    /// The same of sessions.
+    async fn purge_sessions(&self, step: &mut Step) -> ledger::Result<()> {
+        while self.lifetime.is_serving() && step.run(self.purge_some_sessions(step.size())).await? {}
+        Ok(())
+    }
+
+    async fn purge_some_jobs(&self, limit: u32) -> ledger::Result<u64> {
         let kept_ms = self.clock.read_kept_ms(&self.ledger, self.retention).await?;
         self.ledger.purge_jobs(kept_ms, limit).await
     }
 
-    async fn purge_sessions(&self, limit: u32) -> ledger::Result<u64> {
+    async fn purge_some_sessions(&self, limit: u32) -> ledger::Result<u64> {
         let kept = self.retention.saturating_add(SESSIONS_LATER);
         let kept_ms = self.clock.read_kept_ms(&self.ledger, kept).await?;
         self.ledger.purge_sessions(kept_ms, limit).await

@@ -10,6 +10,8 @@ pub struct Purges {
     steps: Mutex<Vec<(&'static str, u64)>>,
     /// Each step of a purge says that there may be more.
     pub are_full: AtomicBool,
+    /// No job is purged.
+    pub jobs_fail: AtomicBool,
 }
 
 impl Purges {
@@ -27,6 +29,9 @@ impl Purges {
         purge: impl Future<Output = ledger::Result<u64>>,
     ) -> ledger::Result<u64> {
         self.note(what, age_ms);
+        if what == "jobs" && self.jobs_fail.load(Ordering::SeqCst) {
+            return Err(ledger::Error::WentBack);
+        }
         let purged = purge.await?;
         Ok(if self.are_full.load(Ordering::SeqCst) { u64::from(limit) } else { purged })
     }

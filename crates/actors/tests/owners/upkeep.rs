@@ -100,6 +100,18 @@ async fn a_purge_of_many_steps_keeps_its_age_when_the_clock_jumps_forward_betwee
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_sessions_are_purged_also_where_jobs_cannot_be() {
+    let lanes = open_with(|config| config.purge_every = OFTEN).await;
+    let purges = &lanes.plan.purges;
+    purges.jobs_fail.store(true, Ordering::SeqCst);
+    let of_sessions = || purges.steps().iter().filter(|(what, _)| *what == "sessions").count();
+    // A purge may be under way.
+    let before = of_sessions();
+    until("sessions are purged all the same", async || of_sessions() > before + 2).await;
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_sessions_are_looked_for_while_a_purge_of_jobs_has_no_end() {
     let lanes = open_with(|config| config.purge_every = OFTEN).await;
     let (purges, idle_looks) = (&lanes.plan.purges, &lanes.plan.idle_looks);
