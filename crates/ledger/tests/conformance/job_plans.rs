@@ -453,6 +453,19 @@ async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
     }
 }
 
+/// Such jobs lie where older ones were deleted, so that what is known of ranges of pages finds none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_finds_what_is_old_among_jobs_without_a_days_partition_by_its_age() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    fill_finished(&mut session).await;
+    // As in the sessions that purge.
+    sqlx::raw_sql("SET enable_seqscan = off; SET jit = off").execute(&mut session).await.unwrap();
+    let purge = sql!("postgres-only/job_purge_rest");
+    let plan = explained(&mut session, "purge_rest", purge, "bigint, bigint", "60000, 100").await;
+    assert!(plan.contains("job_finished_rest_age"), "{plan}");
+}
+
 /// What many lanes write at once is read once, and not again for each lane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rounds_rows_are_not_read_again_for_each_of_its_lanes() {
