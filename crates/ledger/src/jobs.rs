@@ -428,8 +428,9 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>>;
 
-    /// Jobs, newest first, without what makes rows large: payload, stage and result are empty. A page has as many jobs as
-    /// were asked for, or is the last.
+    /// Jobs, newest first, without what makes rows large: payload, stage and result are empty, and of the past attempts there is the
+    /// last one at most: the last one of an unfinished job, and the one that succeeded. A page has as many jobs as were asked for,
+    /// or is the last.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -3,7 +3,8 @@
 -- the sessions is looked up, as IS TRUE has it: = ANY would compare each job with all of them.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 state,
 -- $8 after this id, $9 sessions
-SELECT {listed_job}, state, held
+SELECT {listed_job}, state, held,
+       {last_attempt}
 FROM (SELECT * FROM job WHERE id < $1 ORDER BY id DESC LIMIT 10000) AS newest
 WHERE state = $7
   AND tenant = $4 --? tenant

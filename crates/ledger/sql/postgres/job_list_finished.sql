@@ -1,8 +1,8 @@
--- Finished jobs, newest first, without their payloads and results: a page has as many as it says, however large they are. A line
--- with a mark is there only if the filter asks for it. Those of some sessions are sorted as in job_list.
+-- Finished jobs, newest first, without their payloads, results and past attempts: a page has as many as it says, however large
+-- they are. A line with a mark is there only if the filter asks for it. Those of some sessions are sorted as in job_list.
 -- $1 before this id, $2 limit, $3 session, $4 tenant, $5 pool, $6 kind, $7 outcome,
 -- $8 after this id, $9 sessions
-SELECT {listed_job},
+SELECT {listed_job}, '' AS past_attempts,
        outcome, dead, CAST(NULL AS text) AS result, error, finished_at, released_at, retried_as, dismissed_at
 FROM job_finished
 WHERE id < $1

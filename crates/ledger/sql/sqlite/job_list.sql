@@ -3,7 +3,8 @@
 -- would be looked for among all that wait.
 -- ?1 before this id, ?2 limit, ?3 session, ?4 tenant, ?5 pool, ?6 kind, ?7 state,
 -- ?8 after this id, ?9 JSON array of sessions
-SELECT {listed_job}, state, held
+SELECT {listed_job}, state, held,
+       {last_attempt}
 FROM job
      INDEXED BY job_in_flight --? on_nodes
 WHERE id < ?1

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, State};
+use domain::job::{Attempt, Change, Due, Ended, NewJob, OnRecovery, Outcome, Revoked, State};
+use domain::limits::PAST_ATTEMPTS_MAX;
 use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
 use ledger::{
-    FinishedBy, FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount, UnfinishedCounts,
+    FinishedBy, FinishedCounts, JobFilter, JobRecord, PARTITION_DAYS_AHEAD, UnfinishedCount, UnfinishedCounts,
 };
 use sqlx::{Connection, PgConnection};
 
@@ -41,7 +42,7 @@ async fn stock(b: &Bench) {
         job: job(10),
         outcome: Outcome::TimedOut,
         dead: true,
-        attempt: Some((Attempt::new(1), domain::job::Revoked::TimedOut)),
+        attempt: Some((Attempt::new(1), Revoked::TimedOut)),
         reason: "too long".to_owned(),
     };
     b.does(said([run(job(4), 1), run(job(5), 1)])).await;
@@ -146,6 +147,52 @@ pub async fn the_states_of_jobs_are_read_without_the_jobs(b: Bench) {
     assert_eq!(b.ledger.job_states(&[job(0)]).await.unwrap(), [(job(0), State::Created)]);
     assert_eq!(b.ledger.job_states(&[job(99)]).await.unwrap(), []);
     assert_eq!(b.ledger.job_states(&[]).await.unwrap(), []);
+}
+
+/// A list shows why the last attempt of an unfinished job ended. Those before it, of which there may be many with long reasons,
+/// are not read, nor are those of a finished job, which has an error of its own.
+pub async fn a_list_reads_the_last_past_attempt_of_an_unfinished_job_alone(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..4).map(|n| submit_placed(job(n))))).await;
+    let revoke = |n: u64, attempt: u32| {
+        // A reason may look like the beginnings of lines.
+        let reason = format!("attempt {attempt}:\n{{\"attempt\":{attempt},\n{{\"attempt\" : {attempt}, ");
+        let (attempt, why) = (Attempt::new(attempt), Revoked::Undeliverable);
+        Change::Revoke { job: job(n), attempt, why, reason, due_in_ms: 0 }
+    };
+    // One that waits, one that a node has, with more attempts than are kept, and one that is finished. The first has none.
+    let attempts = PAST_ATTEMPTS_MAX as u32 + 2;
+    for attempt in 1..=attempts {
+        b.does(of_lane(&lane, [revoke(2, attempt)])).await;
+        b.does(of_lane(&lane, [dispatch(job(2), attempt + 1)])).await;
+    }
+    b.does(of_lane(&lane, [revoke(1, 1), revoke(3, 1)])).await;
+    b.does(of_lane(&lane, [dispatch(job(1), 2), dispatch(job(3), 2)])).await;
+    b.does(of_lane(&lane, [revoke(1, 2)])).await;
+    let (n, ended, error) = (node("n"), Ended::Failed, "no".to_owned());
+    let attempt = Attempt::new(2);
+    let fail = Change::Fail { job: job(3), attempt, node: n, ended, error, due_in_ms: None, dead: true };
+    b.does(said([fail])).await;
+    for (state, numbers) in [
+        (None, &[3, 2, 1, 0][..]),
+        (Some(State::Created), &[1]),
+        (Some(State::Dispatched), &[2, 0]),
+        (Some(State::Finished), &[3]),
+    ] {
+        // So many that PostgreSQL looks no further than among the newest jobs.
+        let limit = numbers.len() as u32;
+        let listed = b.ledger.jobs(&JobFilter { state, limit, ..JobFilter::default() }).await.unwrap();
+        assert!(listed.iter().map(|record| record.id).eq(numbers.iter().map(|n| job(*n))), "{state:?}");
+        for record in listed {
+            let shown = b.found(record.id).await;
+            let last = shown.attempts.last().filter(|_| shown.finished.is_none());
+            assert_eq!(record.attempts, last.cloned().into_iter().collect::<Vec<_>>(), "{state:?}");
+            let error = |of: &JobRecord| of.finished.as_ref().and_then(|finished| finished.error.clone());
+            assert_eq!(error(&record), error(&shown));
+        }
+    }
+    let kept = b.found(job(2)).await.attempts;
+    assert_eq!((kept.len(), kept.last().unwrap().attempt.get()), (PAST_ATTEMPTS_MAX, attempts));
 }
 
 pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {

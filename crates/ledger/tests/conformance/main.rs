@@ -219,6 +219,7 @@ on_every_ledger! {
         jobs_are_listed_by_every_filter_newest_first,
         jobs_are_listed_by_some_sessions,
         the_states_of_jobs_are_read_without_the_jobs,
+        a_list_reads_the_last_past_attempt_of_an_unfinished_job_alone,
         a_cursor_goes_on_where_the_page_ended,
         jobs_are_counted_by_pool_tenant_and_state,
         old_finished_jobs_are_forgotten_in_steps;
