@@ -11,7 +11,7 @@ use crate::auth::{Principal, Sees};
 use crate::extract::Page;
 use crate::limits::{LISTED_BYTES, PIECE_UNSEEN_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX};
 use crate::refusal::Refusal;
-use crate::shares::{Kind, Share};
+use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
 
 /// A record of a list.
@@ -71,6 +71,7 @@ async fn page_until<R: Listed, K>(
     let mut records = read(None, piece).await?;
     let limit = limit as usize;
     if sees.everything() {
+        take(&mut room, bytes_of(&records))?;
         let is_all = records.len() <= limit;
         records.truncate(limit);
         let next = records.last().filter(|_| !is_all).map(&key);
@@ -78,10 +79,8 @@ async fn page_until<R: Listed, K>(
     }
     while let Some(last) = records.last().map(&key) {
         let (read_now, found_before) = (records.len(), found.len());
-        let bytes_now: usize = records.iter().map(Listed::bytes).sum();
-        if bytes + bytes_now > UNCOUNTED_BYTES_MAX {
-            room.set(bytes + bytes_now)?;
-        }
+        let bytes_now = bytes_of(&records);
+        take(&mut room, bytes + bytes_now)?;
         for record in records {
             let behind = key(&record);
             if is_seen(&record).await? {
@@ -104,6 +103,19 @@ async fn page_until<R: Listed, K>(
         records = read(Some(last), piece.min(u32::try_from(fit).unwrap_or(u32::MAX))).await?;
     }
     Ok(Page { records: found, next: None })
+}
+
+/// The bytes that records take in memory, about.
+pub fn bytes_of<R: Listed>(records: &[R]) -> usize {
+    records.iter().map(Listed::bytes).sum()
+}
+
+/// Has so many bytes of room, unless they are few.
+///
+/// # Errors
+/// The limit that is reached.
+pub fn take(room: &mut Share, bytes: usize) -> Result<(), Reached> {
+    if bytes > UNCOUNTED_BYTES_MAX { room.set(bytes) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -230,5 +242,21 @@ mod tests {
         let refused = page_until(in_time(), room, &some(), 10, read, |record| record.0, is_seen).await;
         assert_eq!(refused.map(|page| page.next).unwrap_err().code(), Code::Overloaded);
         assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
+    }
+
+    #[tokio::test]
+    async fn a_page_that_everything_is_seen_of_is_refused_where_there_is_no_room_for_what_was_read() {
+        for (bytes, is_refused) in [(29_999, false), (30_001, true)] {
+            let shares = shares(90_000);
+            let read = async |_: Option<u32>, piece: u32| {
+                Ok((1..=piece).map(|n| Large(n, bytes)).collect::<Vec<_>>())
+            };
+            let room = shares.none(Kind::Sending, None);
+            let is_seen = async |_: &Large| Ok(true);
+            let page =
+                page_until(in_time(), room, &Sees::default(), 2, read, |record| record.0, is_seen).await;
+            assert_eq!(page.is_err_and(|refusal| refusal.code() == Code::Overloaded), is_refused, "{bytes}");
+            assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
+        }
     }
 }

@@ -26,6 +26,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::peer_credential;
 use crate::refusal::{Refusal, count_defects};
+use crate::seen_pages;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::traces;
@@ -555,7 +556,7 @@ async fn selected(
     }
     let named = named(&asked.ids)?;
     let select = async || match named.is_empty() {
-        true => seen(state, keys.principal.sees(), &filter, until).await,
+        true => seen(state, &keys.principal, &filter, until).await,
         false => Ok(named.clone()),
     };
     let Some(key) = keys.of_selection() else { return select().await };
@@ -571,13 +572,20 @@ async fn selected(
 }
 
 /// The newest jobs that match the filter and are seen, as many as are found in time. One page is in memory at a
-/// time.
-async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<JobId>, Refusal> {
+/// time, and takes its bytes meanwhile.
+async fn seen(
+    state: &State,
+    principal: &Principal,
+    filter: &JobFilter,
+    until: Instant,
+) -> Result<Vec<JobId>, Refusal> {
     let (mut found, mut before) = (Vec::new(), None);
+    let (sees, mut room) = (principal.sees(), state.shares.none(Kind::Reading, principal.used()));
     let (sessions, names) = (visibility::SeenSessions::default(), own::Names::default());
     loop {
         let limit = filter.limit - found.len() as u32;
         let records = own::page(state, sees, &names, &JobFilter { before, limit, ..filter.clone() }).await?;
+        seen_pages::take(&mut room, seen_pages::bytes_of(&records))?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
         let is_seen = async |record: &JobRecord| sessions.job(state, sees, record).await;

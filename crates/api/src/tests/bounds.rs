@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use ledger::{Acquisition, JobBatch, JobsVerdict, Lane, PlanFilter};
 
 use super::*;
-use crate::limits::{Limit, UNCOUNTED_BYTES_MAX};
+use crate::limits::{LISTED_BYTES, Limit, UNCOUNTED_BYTES_MAX};
 use crate::shares::Kind;
 
 /// A server with tokens `a` and `b`, and its state.
@@ -352,6 +352,32 @@ async fn a_job_that_is_to_be_retried_takes_its_bytes_when_it_is_read() {
     let others = state.shares.take(Kind::Reading, None, 10_001).unwrap();
     let request = TestRequest::post().uri("/v1/jobs/retry").insert_header(LOCAL);
     let request = request.set_json(serde_json::json!({ "ids": [id] }));
+    let answer = call_service(&service, request.to_request()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let problem: Value = read_body_json(answer).await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(problem["code"] == "overloaded" && detail.starts_with("60000 bytes of bodies and"), "{problem}");
+    assert_eq!(state.shares.in_use(Kind::Reading), others.amount());
+}
+
+#[actix_web::test]
+async fn a_page_of_jobs_that_are_selected_for_a_retry_takes_its_bytes() {
+    let dir = TempDir::new().unwrap();
+    let reading_bytes = Limit { in_all: 60_000, of_token: 60_000 };
+    let state = state_with(&dir, Settings { reading_bytes, ..Settings::new(Auth::open()) }).await;
+    let (lane, _) = submitted(&state, "1").await;
+    for id in (2..12).map(JobId::from_u128) {
+        let spec = Spec::new("1");
+        let new = NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None };
+        write(&state, &lane, Change::Submit(Box::new(new))).await;
+        let (outcome, reason) = (Outcome::Cancelled, "nobody wants it".to_owned());
+        write(&state, &lane, Change::End { job: id, outcome, dead: false, attempt: None, reason }).await;
+    }
+    let service = init_service(app(&forwarder(&state))).await;
+    // Ten jobs fit no more.
+    let others = state.shares.take(Kind::Reading, None, 60_000 - 9 * LISTED_BYTES).unwrap();
+    let request = TestRequest::post().uri("/v1/jobs/retry").insert_header(LOCAL);
+    let request = request.set_json(serde_json::json!({ "outcome": "cancelled" }));
     let answer = call_service(&service, request.to_request()).await;
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
     let problem: Value = read_body_json(answer).await;
