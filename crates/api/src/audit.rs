@@ -11,6 +11,7 @@ use wire::audit::AuditRecord;
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::peer_credential;
+use crate::plans::pages;
 use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
 use crate::state::{Shared, State};
@@ -68,7 +69,7 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
 
 /// Lists what operators changed
 ///
-/// The newest entry comes first. Entries are kept for 90 days.
+/// The newest entry comes first. A page ends early when its entries are long. Entries are kept for 90 days.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "list_audit",
     params(
@@ -89,21 +90,60 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         action: query.text("action")?,
         subject: query.text("subject")?,
         since: query.get("since").map(|since| crate::job_fields::time_of("since", since)).transpose()?,
-        before: query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?,
-        limit: limit + 1,
+        ..AuditFilter::default()
     };
-    let records = state.read(state.ledger.audits(&filter)).await?;
-    let show = |record: &ledger::AuditRecord| AuditRecord {
-        id: record.id,
-        at: to_wire::time(record.at),
-        principal: record.principal.clone(),
-        action: record.action.clone(),
-        subject: record.subject.clone(),
-        before: record.before.clone(),
-        after: record.after.clone(),
-        reason: record.reason.clone(),
-        request_id: record.request_id.clone(),
+    let begin = query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?;
+    let read = async |before, limit| {
+        state.read(state.ledger.audits(&AuditFilter { before, limit, ..filter.clone() })).await
     };
-    let page = extract::page("a", records, limit, |record| record.id.to_string(), show);
-    Ok(HttpResponse::Ok().json(page))
+    let shown = |record: &ledger::AuditRecord| {
+        let item = AuditRecord {
+            id: record.id,
+            at: to_wire::time(record.at),
+            principal: record.principal.clone(),
+            action: record.action.clone(),
+            subject: record.subject.clone(),
+            before: record.before.clone(),
+            after: record.after.clone(),
+            reason: record.reason.clone(),
+            request_id: record.request_id.clone(),
+        };
+        Ok((record.id, item))
+    };
+    let room = pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(pages::page(room, "a", begin, limit, read, shown).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
+
+    use super::*;
+    use crate::auth::Auth;
+    use crate::limits::SHOWN_PAGE_BYTES_MAX;
+    use crate::server::app;
+    use crate::settings::Settings;
+    use crate::tests::{forwarder, state_with};
+
+    #[actix_web::test]
+    async fn a_page_of_long_entries_ends_early_and_says_where_it_goes_on() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let state = state_with(&dir, Settings::new(Auth::open())).await;
+        let pools = "x".repeat(SHOWN_PAGE_BYTES_MAX / 5);
+        let entry = AuditEntry::new("ops", "set_pools", "config:pools").changed(pools.clone(), pools);
+        for _ in 0..4 {
+            state.ledger.audit(&entry).await.unwrap();
+        }
+        let service = init_service(app(&forwarder(&state))).await;
+        let (mut pages, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/audit?limit=100{cursor}");
+            let request = TestRequest::get().insert_header(("host", "localhost")).uri(&path).to_request();
+            let page: wire::List<AuditRecord> = read_body_json(call_service(&service, request).await).await;
+            pages.push(page.items.len());
+            let Some(next) = page.next_cursor else { break };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(pages, [3, 1]);
+    }
 }

@@ -1,7 +1,7 @@
 //! Plans over HTTP: any instance makes and shows them, their owners steer them. Every answer shows what the ledger has.
 
 pub mod events;
-mod pages;
+pub mod pages;
 mod records;
 pub mod retries;
 pub mod tasks;

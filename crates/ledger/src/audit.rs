@@ -61,7 +61,8 @@ pub trait Audits: Send + Sync {
     /// As [`Audits::audit`].
     async fn audit_once(&self, entry: &AuditEntry) -> Result<()>;
 
-    /// Lists entries.
+    /// Lists entries. A page with long ones may have fewer than were asked for, see [`crate::PAGE_BYTES_MAX`]; only an empty one
+    /// is the end.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -29,8 +29,8 @@ pub use domain::job::{
 use crate::train::Link;
 use crate::{KeyScope, Result};
 
-/// Bytes of payloads and results after which a page of jobs ends, and of definitions and contexts after which one of tasks
-/// does: the job, or the task, that crosses the limit is the last one.
+/// Bytes of payloads and results after which a page of jobs ends, of definitions and contexts after which one of tasks does, and
+/// of changes after which one of the audit does: the job, the task or the entry that crosses the limit is the last one.
 pub const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// When a held job is due that is CREATED, in microseconds since 1970: in the year 2255. No submit says so late a time.
 pub(crate) const HELD_DUE_MICROS: i64 = RUN_AT_MICROS_MAX + 1;
@@ -428,9 +428,9 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>>;
 
-    /// Jobs, newest first, without what makes rows large: payload, stage and result are empty, and of the past attempts there is the
-    /// last one at most: the last one of an unfinished job, and the one that succeeded. A page has as many jobs as were asked for,
-    /// or is the last.
+    /// Jobs, newest first, without what makes rows large: payload, stage and result are empty. Of the past attempts there is one
+    /// at most: the last one of an unfinished job, or the one that succeeded. A page has as many jobs as were asked for, or is the
+    /// last.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

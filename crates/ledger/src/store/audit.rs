@@ -5,6 +5,7 @@ use domain::{AuditEntry, Timestamp};
 use super::{Decided, Store, Way};
 use crate::Result;
 use crate::audit::{AuditFilter, AuditRecord, AuditRow, Audits};
+use crate::jobs::PAGE_BYTES_MAX;
 use crate::sql::{Statement, Transaction, narrowed, statement};
 
 const ADD: Statement = statement!("audit_add");
@@ -70,7 +71,8 @@ impl Audits for Store {
             .bind(filter.subject.as_deref())
             .bind(filter.since.map_or(0, Timestamp::as_micros))
             .bind(filter.before.unwrap_or(i64::MAX))
-            .bind(i64::from(filter.limit));
+            .bind(i64::from(filter.limit))
+            .bind(PAGE_BYTES_MAX as i64);
         let rows: Vec<AuditRow> = self.all(Way::Reads, ask).await?;
         Ok(rows.into_iter().map(AuditRecord::from).collect())
     }

@@ -3,8 +3,8 @@
 use domain::plan::{Command, Intent};
 use domain::{AuditEntry, Mode, SegmentTag, SequenceName, TenantId};
 use ledger::{
-    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, PlanBatch, PlanVerdict,
-    RECOVERED_TOKENS, SegmentChange, SequenceChange, Verdict,
+    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, PAGE_BYTES_MAX, PlanBatch,
+    PlanVerdict, RECOVERED_TOKENS, SegmentChange, SequenceChange, Verdict,
 };
 use sqlx::Connection;
 
@@ -85,6 +85,27 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     assert_eq!(b.ledger.purge_audits(1, 4).await.unwrap(), 4);
     assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 5);
+}
+
+/// As of many pools, which each entry about them names as they were and as they are.
+pub async fn a_page_of_long_entries_ends_early_and_only_an_empty_one_is_the_end(b: Bench) {
+    let pools = "x".repeat(PAGE_BYTES_MAX as usize / 5);
+    for _ in 0..5 {
+        b.ledger.audit(&by().changed(pools.clone(), pools.clone())).await.unwrap();
+    }
+    let (mut pages, mut before) = (Vec::new(), None);
+    loop {
+        let filter = AuditFilter { before, limit: 100, ..AuditFilter::default() };
+        let page = b.ledger.audits(&filter).await.unwrap();
+        for entry in &page {
+            assert!(entry.before.as_ref() == Some(&pools) && entry.after.as_ref() == Some(&pools));
+        }
+        assert!(page.is_sorted_by(|newer, older| newer.id > older.id));
+        pages.push(page.len());
+        let Some(last) = page.last() else { break };
+        before = Some(last.id);
+    }
+    assert_eq!(pages, [3, 2, 0]);
 }
 
 pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {

@@ -104,6 +104,7 @@ on_every_ledger! {
         odd_but_legal_texts_survive;
     audit:
         every_change_of_an_operator_has_one_entry,
+        a_page_of_long_entries_ends_early_and_only_an_empty_one_is_the_end,
         nothing_is_changed_where_its_entry_cannot_be_written,
         no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without_an_entry;
     recovery:
