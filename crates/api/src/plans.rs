@@ -7,6 +7,8 @@ pub mod retries;
 pub mod tasks;
 pub mod tenants;
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use actix_web::http::header::LOCATION;
@@ -94,11 +96,17 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: cursors.read(&query, PlanId::parse)?,
         limit: 0,
     };
+    // Those of the plans read last.
+    let seen = RefCell::new(HashSet::new());
     let read = async |before: Option<PlanId>, limit| {
         let filter = PlanFilter { before: before.or(filter.before), limit, ..filter.clone() };
-        state.read(state.ledger.plans(&filter)).await
+        let records = state.read(state.ledger.plans(&filter)).await?;
+        let ids: Vec<_> = records.iter().map(|record| record.plan.id).collect();
+        let seen_now = visibility::plans(&state, sees, &ids).await?;
+        *seen.borrow_mut() = seen_now;
+        Ok(records)
     };
-    let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
+    let is_seen = async |record: &ledger::PlanRecord| Ok(seen.borrow().contains(&record.plan.id));
     let page = seen_pages::page(&state, &principal, limit, read, |record| record.plan.id, is_seen).await?;
     let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
     Ok(HttpResponse::Ok().json(cursors.page(page, PlanId::to_string, Clone::clone)))

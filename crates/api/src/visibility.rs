@@ -8,7 +8,7 @@
 //! stages, a plan by who sees all its tasks. The job of a stage is seen as any job, and changed by who sees the task.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use actix_web::http::Method;
@@ -17,7 +17,7 @@ use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::{JobFilter, JobRecord, Lease, SessionRecord, TaskRecord};
+use ledger::{JobFilter, JobRecord, Lease, PlanAccess, SessionRecord, TaskRecord};
 use tokio::time::timeout_at;
 use wire::Code;
 use wire::plans::{StageRequest, TaskRequest};
@@ -324,20 +324,31 @@ pub fn session_record(sees: &Sees, record: &SessionRecord) -> bool {
     has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref())
 }
 
-/// Whether it is a plan that is seen: all of its tasks are. It is read up to the first that is not.
+/// Whether it is a plan that is seen: all of its tasks are.
 pub async fn plan(state: &State, sees: &Sees, id: PlanId) -> Result<bool, Refusal> {
-    if sees.tenants.is_all() && sees.pools.is_all() {
-        return Ok(true);
+    Ok(plans(state, sees, &[id]).await?.contains(&id))
+}
+
+/// Those of these plans that are seen.
+///
+/// # Errors
+/// What the ledger says.
+pub async fn plans(state: &State, sees: &Sees, ids: &[PlanId]) -> Result<HashSet<PlanId>, Refusal> {
+    let with_pools = !sees.pools.is_all();
+    if sees.tenants.is_all() && !with_pools {
+        return Ok(ids.iter().copied().collect());
     }
-    let mut after = None;
-    loop {
-        let tasks = state.read(state.ledger.plan_tasks(id, after, PIECE_RECORDS_MAX)).await?;
-        let Some(last) = tasks.last().map(|task| task.place) else { return Ok(after.is_some()) };
-        if !tasks.iter().all(|record| task(sees, record)) {
-            return Ok(false);
-        }
-        after = Some(last);
+    let is_seen = |access: &PlanAccess| {
+        access.tenants.iter().all(|tenant| sees.tenants.have(Some(tenant.as_str())))
+            && access.pools.iter().all(|pool| sees.pools.have(pool.as_ref().map(PoolName::as_str)))
+    };
+    let mut seen = HashSet::new();
+    // A plan may name a thousand tenants.
+    for piece in ids.chunks(PIECE_RECORDS_MAX as usize) {
+        let access = state.read(state.ledger.plan_access(piece, with_pools)).await?;
+        seen.extend(access.into_iter().filter(|(_, access)| is_seen(access)).map(|(id, _)| id));
     }
+    Ok(seen)
 }
 
 /// Whether it is a task that is seen: its tenant is, and the pools of all its stages are.

@@ -75,8 +75,9 @@ pub use nonces::{
 pub use outage::LastTold;
 pub use pause::jittered;
 pub use plans::{
-    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,
-    PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,
+    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanAccess,
+    PlanBatch, PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord,
+    TimedEvent,
 };
 pub use recover::{
     Margins, RECOVERED_MARK_MS, RECOVERED_NUMBERS_MAX, RECOVERED_NUMBERS_MIN, RECOVERED_RANGES,

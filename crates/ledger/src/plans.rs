@@ -7,13 +7,14 @@
 pub(crate) mod rows;
 mod train;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use domain::job::{Attempt, NewJob};
 use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus, Writes};
 use domain::{
-    AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, TraceParent,
+    AuditEntry, InstanceId, JobId, PlanId, PoolName, Resource, TaskId, TenantId, Timestamp, Token,
+    TraceParent,
 };
 
 use crate::jobs::JobKey;
@@ -180,6 +181,15 @@ pub struct PlanRecord {
     pub finished_at: Option<Timestamp>,
 }
 
+/// The names by which it is decided who sees a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanAccess {
+    /// The tenants of its tasks.
+    pub tenants: BTreeSet<TenantId>,
+    /// The pools that their stages ask for; `None` among them if a stage asks for none. Empty if pools were not asked for.
+    pub pools: BTreeSet<Option<PoolName>>,
+}
+
 /// A task for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRecord {
@@ -318,6 +328,13 @@ pub trait Plans: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>>;
 
+    /// Who sees these plans, by the tenants of their tasks and, `with_pools`, by the pools that the stages of these ask for as
+    /// they are defined now. A plan without tasks is missing, as one that there is not. No task is read.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_access(&self, plans: &[PlanId], with_pools: bool) -> Result<HashMap<PlanId, PlanAccess>>;
+
     /// The tasks of a plan behind a place, in their order.
     ///
     /// # Errors
@@ -358,6 +375,12 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
+
+    /// The plan of a task; `None` if there is no such task. No more of it is read.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_of_task(&self, task: TaskId) -> Result<Option<PlanId>>;
 
     /// One task.
     ///

@@ -1,6 +1,6 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -218,7 +218,7 @@ impl Instances for Flaky {
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         self.real.live_instances().await
     }
-    async fn lease_counts(&self, piece: u32) -> Result<std::collections::HashMap<InstanceId, u64>> {
+    async fn lease_counts(&self, piece: u32) -> Result<HashMap<InstanceId, u64>> {
         self.real.lease_counts(piece).await
     }
     async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()> {
@@ -493,6 +493,9 @@ impl Plans for Flaky {
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
         self.real.plans(filter).await
     }
+    async fn plan_access(&self, plans: &[PlanId], with_pools: bool) -> Result<HashMap<PlanId, PlanAccess>> {
+        self.real.plan_access(plans, with_pools).await
+    }
     async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
         self.real.plan_tasks(plan, after, limit).await
     }
@@ -519,6 +522,9 @@ impl Plans for Flaky {
     async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         self.real.stage_attempts(jobs).await
     }
+    async fn plan_of_task(&self, task: TaskId) -> Result<Option<PlanId>> {
+        self.real.plan_of_task(task).await
+    }
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
         self.real.plan_task(task).await
     }
@@ -541,11 +547,7 @@ impl Plans for Flaky {
     async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[domain::plan::StageSpec]>>> {
         self.real.definition(task, version).await
     }
-    async fn stage_names(
-        &self,
-        task: TaskId,
-        versions: &[u32],
-    ) -> Result<std::collections::HashMap<u32, Vec<Arc<str>>>> {
+    async fn stage_names(&self, task: TaskId, versions: &[u32]) -> Result<HashMap<u32, Vec<Arc<str>>>> {
         self.real.stage_names(task, versions).await
     }
     async fn plan_events(

@@ -66,7 +66,7 @@ pub async fn of_plan(request: HttpRequest, state: Shared) -> Answer {
 pub async fn of_task(request: HttpRequest, state: Shared) -> Answer {
     let id = tasks::task(&request)?;
     let wanted = Wanted::read(&request)?;
-    let plan = records::task_record(&state, id).await?.plan;
+    let plan = records::plan_of_task(&state, id).await?;
     wanted.answer(&request, state, plan, Some(id)).await
 }
 

@@ -72,6 +72,12 @@ async fn progress(state: &State, plans: &[PlanId]) -> Result<HashMap<PlanId, sha
     Ok(counts.into_iter().map(|(plan, counts)| (plan, to_wire::progress(counts))).collect())
 }
 
+/// The plan of a task.
+pub async fn plan_of_task(state: &State, id: TaskId) -> Result<PlanId, Refusal> {
+    let plan = state.read(state.ledger.plan_of_task(id)).await?;
+    plan.ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+}
+
 /// The row of a task, without payloads.
 pub async fn task_record(state: &State, id: TaskId) -> Result<TaskRecord, Refusal> {
     let record = state.read(state.ledger.plan_task(id)).await?;

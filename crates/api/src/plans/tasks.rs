@@ -46,7 +46,7 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let limit = query.limit()?;
     let begin = query.cursor("c", |text| u32::try_from(extract::number(text)?).ok())?;
-    records::task_record(&state, id).await?;
+    records::plan_of_task(&state, id).await?;
     // A checkpoint names the stages of the definition under which it was written. Of the definitions, which may be large, only
     // these names are read.
     let known = RefCell::new(HashMap::<u32, Vec<Arc<str>>>::new());
@@ -126,7 +126,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
         Some(expect) => Command::CancelRun(id, expect.run),
         None => Command::CancelTask(id),
     };
-    let plan = records::task_record(state, id).await?.plan;
+    let plan = records::plan_of_task(state, id).await?;
     decide(&request, body, &forwarder, plan, id, command, asked.reason.as_deref()).await
 }
 
@@ -139,7 +139,7 @@ async fn change(
     let id = task(&request)?;
     Query::read(&request, &[])?;
     let (body, reason) = reason(&request, payload, forwarder.state()).await?;
-    let plan = records::task_record(forwarder.state(), id).await?.plan;
+    let plan = records::plan_of_task(forwarder.state(), id).await?;
     decide(&request, body, &forwarder, plan, id, command(id), reason.as_deref()).await
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use domain::job::Attempt;
 use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskStatus};
-use domain::{AuditEntry, InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{AuditEntry, InstanceId, JobId, PlanId, PoolName, Resource, TaskId, TenantId, Timestamp, Token};
 
 use super::committer::Written;
 use super::fence::keep_keys;
@@ -23,9 +23,9 @@ use crate::plans::rows::{
     kept_retry_text, plan_document, stages, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanBatch,
-    PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord, TimedEvent,
-    lock_owner,
+    Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, LockBreak, Locker, NewPlan, PlanAccess,
+    PlanBatch, PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord,
+    TimedEvent, lock_owner,
 };
 use crate::records;
 use crate::sql::{Moment, PlanKey, Statement, TaskKey, Transaction, narrowed, statement};
@@ -48,6 +48,7 @@ const TRIMS: [Statement; 3] = [
 const LEASES_LOCK: Statement = statement!(postgres "leases_lock");
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
+const ACCESS: Statement = statement!("plan_access");
 const TASKS: Statement = statement!(both "plan_tasks");
 const TASKS_WITH: Statement = statement!("plan_tasks_with");
 const COUNTS: Statement = statement!("plan_counts");
@@ -55,6 +56,7 @@ const STATUSES: Statement = statement!(both "plan_statuses");
 const ATTENTION: Statement = statement!("plan_attention");
 const PROGRESS: Statement = statement!("plan_progress");
 const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
+const OF_TASK: Statement = statement!(both "plan_of_task");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
 const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
 const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
@@ -179,6 +181,28 @@ impl Plans for Store {
         records::all(self.all::<PlanRow>(Way::Reads, ask).await?)
     }
 
+    async fn plan_access(&self, plans: &[PlanId], with_pools: bool) -> Result<HashMap<PlanId, PlanAccess>> {
+        let asks_for = |mark: &str| match mark {
+            "pools" => with_pools,
+            other => unreachable!("no statement has a mark {other}"),
+        };
+        let ask = self.ask(&ACCESS).reworded(|text| narrowed(text, asks_for));
+        let ask = ask.array(plans.iter().copied().map(PlanKey).collect());
+        let mut access = HashMap::<_, PlanAccess>::new();
+        for (plan, is_pool, name) in self.all::<(PlanKey, bool, Option<String>)>(Way::Reads, ask).await? {
+            let of = access.entry(plan.0).or_default();
+            let name = name.as_deref();
+            if is_pool {
+                let pool = name.map(PoolName::parse).transpose();
+                of.pools.insert(pool.map_err(records::impossible)?);
+            } else {
+                let tenant = TenantId::parse(name.unwrap_or_default());
+                of.tenants.insert(tenant.map_err(records::impossible)?);
+            }
+        }
+        Ok(access)
+    }
+
     async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
         let after = after.map_or(-1, |place| place as i64);
         let ask = self.ask(&TASKS).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
@@ -226,6 +250,12 @@ impl Plans for Store {
         let ask = self.ask(&STAGE_ATTEMPTS).array(ids(jobs));
         let ask = between(ask, self.kind(), jobs.iter().min(), jobs.iter().max());
         records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_of_task(&self, task: TaskId) -> Result<Option<PlanId>> {
+        let plan: Option<(PlanKey,)> =
+            self.optional(Way::KeyReads, self.ask(&OF_TASK).bind(TaskKey(task))).await?;
+        Ok(plan.map(|(plan,)| plan.0))
     }
 
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {

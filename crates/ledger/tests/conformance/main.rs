@@ -286,6 +286,7 @@ on_every_ledger! {
         the_spans_that_stages_continue_are_kept,
         a_lock_that_ran_out_is_good_again_with_the_word_that_its_stage_is_done,
         plans_with_a_task_of_a_tenant_are_listed,
+        who_sees_plans_is_read_without_their_tasks,
         a_page_of_large_tasks_ends_early_and_only_an_empty_one_is_the_end;
     instances:
         an_instance_lives_while_its_lease_does,

@@ -1,12 +1,13 @@
 //! Histories of plans that are too long to be deleted with their plans; what of a plan's past is kept with it; the lock of
-//! a task that a person decides about; the plans of a tenant; and pages of tasks that are large.
+//! a task that a person decides about; the plans of a tenant, and who sees a plan; and pages of tasks that are large.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use domain::job::Outcome;
-use domain::plan::{Command, From, PlanStatus, Resolution, Retry, StageEnd, TaskStatus};
-use domain::{Resource, TenantId, TraceParent};
-use ledger::{PAGE_BYTES_MAX, PlanFilter, PlanVerdict, TaskRecord};
+use domain::plan::{Command, From, PlanState, PlanStatus, Resolution, Retry, StageEnd, TaskStatus};
+use domain::{PoolName, Resource, TenantId, TraceParent};
+use ledger::{PAGE_BYTES_MAX, PlanAccess, PlanFilter, PlanVerdict, TaskRecord};
 
 use crate::bench::{Bench, eventually};
 use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
@@ -133,6 +134,48 @@ pub async fn plans_with_a_task_of_a_tenant_are_listed(b: Bench) {
     assert_eq!(listed("x", None, 2).await, [4, 3].map(plan_id));
     assert_eq!(listed("x", Some(plan_id(3)), 2).await, [plan_id(1)]);
     assert_eq!(listed("z", None, 2).await, []);
+}
+
+/// The same plan, whose first stage asks for this pool, and the second one for none.
+fn in_pool(mut plan: PlanState, at: usize, pool: &str) -> PlanState {
+    let spec = &mut Arc::make_mut(&mut plan.tasks[at]).spec;
+    let mut stages = spec.stages.to_vec();
+    stages[0].needs.pool = Some(PoolName::parse(pool).unwrap());
+    Arc::make_mut(spec).stages = stages.into();
+    plan
+}
+
+pub async fn who_sees_plans_is_read_without_their_tasks(b: Bench) {
+    let two = in_pool(in_pool(plan(1, &["x", "y"]), 0, "p"), 1, "q");
+    PlanOwner::of(&b, two.clone()).await;
+    let mut owner = PlanOwner::started(&b, in_pool(plan(2, &["z"]), 0, "p")).await;
+    let end = StageEnd::Ended(Outcome::Failed, "no".into());
+    owner.step(&Command::StageEnded { task: task_id(2, 0), job: owner.in_flight(0), end }).await;
+    let corrected = Retry {
+        from: From::Start,
+        expect: None,
+        context: None,
+        stages: Some(two.tasks[1].spec.stages.clone()),
+        config: None,
+        max_attempts: None,
+        reason: "another pool".into(),
+    };
+    owner.step(&Command::Retry(task_id(2, 0), corrected)).await;
+    let access = |tenants: &[&str], pools: &[Option<&str>]| PlanAccess {
+        tenants: tenants.iter().map(|name| TenantId::parse(name).unwrap()).collect(),
+        pools: pools.iter().map(|pool| pool.map(|name| PoolName::parse(name).unwrap())).collect(),
+    };
+    let asked = [1, 2, 3].map(plan_id);
+    for (with_pools, first, second) in
+        [(true, &[None, Some("p"), Some("q")][..], &[None, Some("q")][..]), (false, &[], &[])]
+    {
+        let expected = [(plan_id(1), access(&["x", "y"], first)), (plan_id(2), access(&["z"], second))];
+        let expected: HashMap<_, _> = expected.into();
+        assert_eq!(b.ledger.plan_access(&asked, with_pools).await.unwrap(), expected, "{with_pools}");
+    }
+    assert_eq!(b.ledger.plan_access(&[plan_id(3)], true).await.unwrap().len(), 0);
+    assert_eq!(b.ledger.plan_of_task(task_id(1, 1)).await.unwrap(), Some(plan_id(1)));
+    assert_eq!(b.ledger.plan_of_task(task_id(1, 2)).await.unwrap(), None);
 }
 
 pub async fn a_page_of_large_tasks_ends_early_and_only_an_empty_one_is_the_end(b: Bench) {

@@ -328,6 +328,37 @@ async fn a_job_that_cannot_be_read_is_left_out_of_a_tenants_bulk_operation_whose
     }
 }
 
+/// A plan may have 16 MiB of payloads and a thousand contexts.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sees_a_plan_and_which_plan_a_task_is_of_is_found_without_reading_its_tasks() {
+    let ground = Ground::fresh();
+    let tokens = json!([of_tenant("acme"), of_tenant("other"), root()]);
+    let daemon = Guarded::on(ground.setup(), &tokens).await;
+    let stage = json!({"name": "only", "payload": 1, "pool": "acme"});
+    let plan = json!({"tasks": [{"tenant": "acme", "stages": [stage]}]});
+    let plan = daemon.done("acme", "POST", "/v1/plans", plan).await["id"].as_str().unwrap().to_owned();
+    let tasks = daemon.ask("acme", "GET", &format!("/v1/plans/{plan}/tasks"), None).await.1;
+    let task = format!("/v1/tasks/{}", tasks["items"][0]["id"].as_str().unwrap());
+    let spoil = "update plan_task set document = 'spoilt'";
+    tokio::task::block_in_place(|| ground.database.query(spoil)).unwrap();
+    assert_eq!(daemon.ask("root", "GET", &task, None).await.0, 500, "it cannot be read");
+
+    let plan = format!("/v1/plans/{plan}");
+    for (token, path, status, listed) in [
+        ("acme", "/v1/plans", 200, Some(1)),
+        ("acme", &plan, 200, None),
+        ("acme", &format!("{plan}/events"), 200, Some(1)),
+        ("other", "/v1/plans", 200, Some(0)),
+        ("other", &plan, 404, None),
+        ("root", &format!("{task}/events"), 200, Some(0)),
+        ("root", &format!("{task}/checkpoints"), 200, Some(0)),
+    ] {
+        let (answered, answer) = daemon.ask(token, "GET", path, None).await;
+        assert_eq!(answered, status, "{token} {path}: {answer}");
+        assert_eq!(answer["items"].as_array().map(Vec::len), listed, "{token} {path}: {answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_refuses_reads_makes_no_bulk_operation_of_a_tenant_one_without_jobs() {
     let ground = Ground::fresh();

@@ -1,0 +1,3 @@
+-- The plan of a task.
+-- $1 task
+SELECT plan FROM plan_task WHERE id = $1
