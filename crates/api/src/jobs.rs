@@ -139,13 +139,12 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: cursors.read(&query, JobId::parse)?,
         ..JobFilter::default()
     };
-    let names = own::Names::default();
+    let (names, sessions) = (own::Names::default(), visibility::SeenSessions::default());
     let read = async |before: Option<JobId>, limit| {
         let filter = JobFilter { before: before.or(filter.before), limit, ..filter.clone() };
-        own::page(&state, sees, &names, &filter).await
+        own::page(&state, sees, &names, &sessions, &filter).await
     };
-    let sessions = visibility::SeenSessions::default();
-    let is_seen = async |record: &JobRecord| sessions.job(&state, sees, record).await;
+    let is_seen = async |record: &JobRecord| Ok(sessions.job(sees, record));
     let page = seen_pages::page(&state, &principal, limit, read, |record| record.id, is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, JobId::to_string, job_fields::listed_job)))
 }

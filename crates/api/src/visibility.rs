@@ -17,7 +17,7 @@ use domain::plan::{StageSpec, TaskSpec};
 use domain::{
     BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
 };
-use ledger::{JobFilter, JobRecord, Lease, PlanAccess, SessionRecord, TaskRecord};
+use ledger::{JobFilter, JobRecord, Lease, PlanAccess, SessionAccess, SessionRecord, TaskRecord};
 use tokio::time::timeout_at;
 use wire::Code;
 use wire::plans::{StageRequest, TaskRequest};
@@ -217,35 +217,52 @@ pub async fn job(state: &State, sees: &Sees, record: &JobRecord) -> Result<bool,
     }
 }
 
-/// Which sessions a caller sees, as far as they were looked up for a list: each is looked up once for many of its jobs.
+/// Which sessions a caller sees, as far as they were looked up for a list of jobs: each once for many of its jobs, and those of a
+/// page together.
 #[derive(Default)]
 pub struct SeenSessions(RefCell<HashMap<SessionId, bool>>);
 
 impl SeenSessions {
-    /// As [`job`].
+    /// Looks up the sessions of these jobs that are not known yet.
     ///
     /// # Errors
     /// What the ledger says.
-    pub async fn job(&self, state: &State, sees: &Sees, record: &JobRecord) -> Result<bool, Refusal> {
-        let Some(id) = record.spec.session.as_ref().filter(|_| !sees.everything()) else {
-            return job(state, sees, record).await;
-        };
-        let known = self.0.borrow().get(id).copied();
-        if let Some(is_seen) = known {
-            return Ok(is_seen);
+    pub async fn look_up(&self, state: &State, sees: &Sees, jobs: &[JobRecord]) -> Result<(), Refusal> {
+        let missing = if sees.everything() { Vec::new() } else { self.missing(jobs) };
+        if missing.is_empty() {
+            return Ok(());
         }
-        let is_seen = session(state, sees, id).await?;
+        let found = state.read(state.ledger.session_access(&missing)).await?;
+        let mut known = self.0.borrow_mut();
+        // One that there is not is not seen.
+        known.extend(missing.into_iter().map(|id| (id, false)));
+        let looked = |SessionAccess { id, tenant, pool }| (id, has(sees, tenant.as_ref(), pool.as_ref()));
+        known.extend(found.into_iter().map(looked));
+        Ok(())
+    }
+
+    fn missing(&self, jobs: &[JobRecord]) -> Vec<SessionId> {
         let mut known = self.0.borrow_mut();
         // A list may read the jobs of any number of sessions.
         if known.len() >= PIECE_UNSEEN_MAX as usize {
             known.clear();
         }
-        known.insert(id.clone(), is_seen);
-        Ok(is_seen)
+        let named = jobs.iter().filter_map(|job| job.spec.session.as_ref());
+        let missing: HashSet<_> = named.filter(|id| !known.contains_key(*id)).collect();
+        missing.into_iter().cloned().collect()
+    }
+
+    /// As [`job`], of one of the jobs whose sessions were looked up last.
+    pub fn job(&self, sees: &Sees, record: &JobRecord) -> bool {
+        match &record.spec.session {
+            _ if sees.everything() => true,
+            Some(id) => self.0.borrow().get(id).copied().unwrap_or(false),
+            None => has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref()),
+        }
     }
 }
 
-/// The same, by its id. One that there is not is not seen.
+/// Whether it is a job that is seen, by its id. One that there is not is not seen.
 ///
 /// # Errors
 /// `internal` for one that cannot be read.

@@ -84,8 +84,8 @@ pub use recover::{
     RECOVERED_TOKENS, Recovery, let_new_signers_grant, recover, try_recovery,
 };
 pub use sessions::{
-    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResult,
-    SessionResults, Sessions,
+    LAST_NODE_PLACES, Opened, Opener, SessionAccess, SessionCounts, SessionFilter, SessionRecord,
+    SessionResult, SessionResults, Sessions,
 };
 pub use settings::Settings;
 pub use tls_files::{TlsFile, TlsFiles};

@@ -53,6 +53,17 @@ pub struct SessionRecord {
     pub idle_for_ms: u64,
 }
 
+/// The names by which it is decided who sees a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionAccess {
+    /// Which session.
+    pub id: SessionId,
+    /// Its tenant.
+    pub tenant: Option<TenantId>,
+    /// The pool that it asks for.
+    pub pool: Option<PoolName>,
+}
+
 /// The token that opens a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opener {
@@ -174,6 +185,12 @@ pub trait Sessions: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>>;
+
+    /// Who sees these sessions, in no order. One that never was, or was purged, is missing from it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn session_access(&self, sessions: &[SessionId]) -> Result<Vec<SessionAccess>>;
 
     /// How many of its unfinished jobs are where. Reads an index entry of each of these. For the highest place alone there is
     /// [`crate::Jobs::lane_seq`].

@@ -415,6 +415,9 @@ impl Sessions for Flaky {
     async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>> {
         self.real.session_names(filter).await
     }
+    async fn session_access(&self, sessions: &[SessionId]) -> Result<Vec<SessionAccess>> {
+        self.real.session_access(sessions).await
+    }
     async fn session_finished(&self, id: &SessionId) -> Result<u64> {
         self.real.session_finished(id).await
     }

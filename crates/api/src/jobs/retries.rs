@@ -584,17 +584,16 @@ async fn seen(
     let (sessions, names) = (visibility::SeenSessions::default(), own::Names::default());
     loop {
         let limit = filter.limit - found.len() as u32;
-        let records = own::page(state, sees, &names, &JobFilter { before, limit, ..filter.clone() }).await?;
+        let page = JobFilter { before, limit, ..filter.clone() };
+        let records = own::page(state, sees, &names, &sessions, &page).await?;
         seen_pages::take(&mut room, seen_pages::bytes_of(&records))?;
         let Some(last) = records.last() else { return Ok(found) };
         before = Some(last.id);
-        let is_seen = async |record: &JobRecord| sessions.job(state, sees, record).await;
-        let (seen, is_all) = visibility::seen_in_time(records, until, is_seen).await?;
-        found.extend(seen.iter().map(|record| record.id));
+        found.extend(records.iter().filter(|record| sessions.job(sees, record)).map(|record| record.id));
         if found.len() >= filter.limit as usize {
             return Ok(found);
         }
-        if !is_all || Instant::now() >= until {
+        if Instant::now() >= until {
             if found.is_empty() {
                 let detail = "no job that matches was found in time; narrow the filter";
                 return Err(Refusal::new(Code::Overloaded, detail));

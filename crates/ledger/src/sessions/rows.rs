@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use domain::job::Outcome;
 use domain::session::{Ordering, Spec};
-use domain::{ClientRef, NodeId, SessionId, TenantId};
+use domain::{ClientRef, NodeId, PoolName, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 
-use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
-use crate::jobs::columns::{NeedsRow, number};
+use super::{SessionAccess, SessionCounts, SessionRecord, SessionResult, SessionResults};
+use crate::jobs::columns::{NeedsRow, name, number};
 use crate::records::{KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
 use crate::{Error, Result};
@@ -42,6 +42,26 @@ impl TryFrom<SessionRow> for SessionRecord {
             created_at: row.created_at.0,
             closed_at: row.closed_at.map(|at| at.0),
             idle_for_ms: number(row.idle_for_ms)?,
+        })
+    }
+}
+
+record! {
+    pub(crate) struct AccessRow {
+        session: String,
+        tenant: Option<String>,
+        pool: String,
+    }
+}
+
+impl TryFrom<AccessRow> for SessionAccess {
+    type Error = Error;
+
+    fn try_from(row: AccessRow) -> Result<Self> {
+        Ok(Self {
+            id: session(&row.session)?,
+            tenant: row.tenant.as_deref().map(TenantId::parse).transpose().map_err(impossible)?,
+            pool: name(&row.pool, PoolName::parse)?,
         })
     }
 }

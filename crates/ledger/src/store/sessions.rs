@@ -10,10 +10,10 @@ use crate::jobs::plan::requires;
 use crate::jobs::rows::{ComingRow, LastAttemptRow, last_revoked, soon};
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX, RevokedAttempt, Unwritten};
 use crate::records;
-use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, ResultRow, SessionRow};
+use crate::sessions::rows::{self, AccessRow, CountsRow, IdleRow, KeptSession, ResultRow, SessionRow};
 use crate::sessions::{
-    LAST_NODE_PLACES, Opened, Opener, SessionCounts, SessionFilter, SessionRecord, SessionResults, Sessions,
-    changed_meanwhile, check, check_is_session, keeping,
+    LAST_NODE_PLACES, Opened, Opener, SessionAccess, SessionCounts, SessionFilter, SessionRecord,
+    SessionResults, Sessions, changed_meanwhile, check, check_is_session, keeping,
 };
 use crate::sql::{Ask, Id, Moment, Statement, narrowed, statement};
 use crate::{Error, Kind, Result, batch_limits};
@@ -22,6 +22,7 @@ const CREATE: Statement = statement!("session_create");
 const SHOW: Statement = statement!("session_show");
 const LIST: Statement = statement!("session_list");
 const NAMES: Statement = statement!(both "session_names");
+const ACCESS: Statement = statement!("session_access");
 const COUNTS: Statement = statement!("session_counts");
 const FINISHED: Statement = statement!(both "session_finished");
 const CLOSE: Statement = statement!("session_close");
@@ -154,6 +155,11 @@ impl Sessions for Store {
     async fn session_names(&self, filter: &SessionFilter) -> Result<Vec<SessionId>> {
         let names: Vec<(String,)> = self.all(Way::Reads, self.listing(&NAMES, filter)).await?;
         names.iter().map(|(name,)| rows::session(name)).collect()
+    }
+
+    async fn session_access(&self, sessions: &[SessionId]) -> Result<Vec<SessionAccess>> {
+        let ask = self.ask(&ACCESS).array::<&str>(sessions.iter().map(SessionId::as_str).collect());
+        records::all(self.all::<AccessRow>(Way::KeyReads, ask).await?)
     }
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {

@@ -5,7 +5,8 @@ use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
 use domain::{IdempotencyKey, Label, PoolName, SessionId, TenantId};
 use ledger::{
-    Acquisition, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionFilter, SessionRecord, Unwritten,
+    Acquisition, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionAccess, SessionFilter, SessionRecord,
+    Unwritten,
 };
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
@@ -166,6 +167,16 @@ pub async fn sessions_are_listed_by_tenant_and_pool(b: Bench) {
     assert_eq!(listed(Some("x"), Some("p"), None, None).await, ["c", "e"]);
     assert_eq!(listed(None, Some("p"), Some(true), None).await, ["b", "d"]);
     assert_eq!(listed(Some("z"), None, None, None).await, [""; 0]);
+    let asked = ["d", "none", "c", "a", "c"].map(id);
+    let mut found = b.ledger.session_access(&asked).await.unwrap();
+    found.sort_unstable_by_key(|access| access.id.clone());
+    let access = |(name, tenant, pool): (&str, &str, &str)| SessionAccess {
+        id: id(name),
+        tenant: TenantId::parse(tenant).ok(),
+        pool: PoolName::parse(pool).ok(),
+    };
+    assert_eq!(found, [("a", "x", ""), ("c", "x", "p"), ("d", "", "p")].map(access), "closed ones too");
+    assert_eq!(b.ledger.session_access(&[]).await.unwrap(), []);
 }
 
 pub async fn a_key_is_kept_with_its_session_and_answers_again(b: Bench) {
