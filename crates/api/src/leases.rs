@@ -1,5 +1,8 @@
 //! Leases over HTTP: the owner of each resource, as the ledger has it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use actix_web::{HttpRequest, HttpResponse};
 use domain::{InstanceId, Resource, ResourceKind};
 use ledger::{Lease, LeaseFilter};
@@ -45,11 +48,22 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         after: cursors.read(&query, |text| Resource::parse(text).ok())?,
         limit: 0,
     };
+    // Of the leases read last.
+    let looked_up = RefCell::new(HashMap::new());
     let read = async |after: Option<Resource>, limit| {
         let after = after.or_else(|| filter.after.clone());
-        state.read(state.ledger.leases(&LeaseFilter { after, limit, ..filter.clone() })).await
+        let leases = state.read(state.ledger.leases(&LeaseFilter { after, limit, ..filter.clone() })).await?;
+        let seen_now = visibility::sessions_and_plans(&state, sees, &leases).await?;
+        *looked_up.borrow_mut() = seen_now;
+        Ok(leases)
     };
-    let is_seen = async |lease: &Lease| visibility::lease(&state, sees, lease).await;
+    let is_seen = async |lease: &Lease| {
+        let known = looked_up.borrow().get(&lease.resource).copied();
+        match known {
+            Some(is_seen) => Ok(is_seen),
+            None => visibility::lease(&state, sees, lease).await,
+        }
+    };
     let page =
         seen_pages::page(&state, &principal, limit, read, |lease| lease.resource.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, Resource::to_string, to_wire::lease)))
@@ -80,5 +94,81 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         Some(lease) if is_seen => Ok(HttpResponse::Ok().json(to_wire::lease(&lease))),
         Some(_) => Err(visibility::hidden(unknown())),
         None => Err(unknown()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use actix_web::http::header::AUTHORIZATION;
+    use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
+    use domain::job::Requirements;
+    use domain::plan::{PlanSpec, PlanState, StageSpec, TaskSpec, TaskState};
+    use domain::{Names, Pattern, PlanId, SessionId, TaskId, TenantId, session};
+    use ledger::{Author, NewPlan};
+
+    use super::*;
+    use crate::auth::{Auth, Scope, Sees, Token};
+    use crate::server::app;
+    use crate::settings::Settings;
+    use crate::state::State;
+    use crate::tests::{forwarder, state_with, token};
+
+    /// A session of this tenant.
+    async fn open(state: &State, name: &str, tenant: &TenantId) -> Resource {
+        let (id, tenant) = (SessionId::parse(name).unwrap(), Some(tenant.clone()));
+        let (needs, ordering) = (Requirements::default(), session::Ordering::Strict);
+        let spec = session::Spec { tenant, needs, ordering, idle_ms: 60_000 };
+        state.ledger.open_session(&id, &spec, None, None).await.unwrap();
+        Resource::session(&id)
+    }
+
+    /// A plan of this tenant.
+    async fn make(state: &State, n: u128, tenant: &TenantId) -> Resource {
+        let spec = TaskSpec::new(tenant.clone(), [StageSpec::new("only", "{}")]);
+        let tasks = vec![TaskState::new(TaskId::from_u128(n), Arc::new(spec))];
+        let plan = PlanState::new(PlanId::from_u128(n), Arc::new(PlanSpec::default()), tasks);
+        let rows = NewPlan {
+            plan: Arc::new(plan),
+            take: Vec::new(),
+            lock_ms: 600_000,
+            events: Vec::new(),
+            key: None,
+            author: Author::default(),
+        };
+        state.ledger.create_plan(rows).await.unwrap();
+        Resource::plan(PlanId::from_u128(n))
+    }
+
+    #[actix_web::test]
+    async fn leases_of_sessions_and_plans_are_listed_for_callers_that_see_these() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let tenants = Names::Some(vec![Pattern::parse("x-*").unwrap()].into());
+        let sees = Sees { tenants, ..Sees::default() };
+        let tokens = vec![token("ops", Scope::Read), Token { sees, ..token("x", Scope::Read) }];
+        let state = state_with(&dir, Settings::new(Auth::tokens(tokens))).await;
+        let (own, other) = (TenantId::parse("x-1").unwrap(), TenantId::parse("y").unwrap());
+        let seen = [make(&state, 1, &own).await, open(&state, "own", &own).await];
+        let unseen = [
+            make(&state, 2, &other).await,
+            Resource::plan(PlanId::from_u128(3)),
+            open(&state, "other", &other).await,
+            Resource::parse("session:unknown").unwrap(),
+        ];
+        let owner = InstanceId::parse("owner-1").unwrap();
+        for resource in seen.iter().chain(&unseen) {
+            state.ledger.acquire(resource, &owner, 600_000).await.unwrap();
+        }
+        let service = init_service(app(&forwarder(&state))).await;
+        for (who, expected) in [("x", seen.to_vec()), ("ops", [&seen[..], &unseen].concat())] {
+            let request = TestRequest::get().uri("/v1/leases?owner=owner-1");
+            let request = request.insert_header((AUTHORIZATION, format!("Bearer {who}"))).to_request();
+            let page: wire::List<wire::leases::Lease> =
+                read_body_json(call_service(&service, request).await).await;
+            let mut expected: Vec<_> = expected.iter().map(Resource::to_string).collect();
+            expected.sort_unstable();
+            assert!(page.items.iter().map(|lease| &lease.resource).eq(&expected), "{who}: {page:?}");
+        }
     }
 }

@@ -228,16 +228,16 @@ impl SeenSessions {
     /// # Errors
     /// What the ledger says.
     pub async fn look_up(&self, state: &State, sees: &Sees, jobs: &[JobRecord]) -> Result<(), Refusal> {
-        let missing = if sees.everything() { Vec::new() } else { self.missing(jobs) };
-        if missing.is_empty() {
+        if sees.everything() {
             return Ok(());
         }
-        let found = state.read(state.ledger.session_access(&missing)).await?;
-        let mut known = self.0.borrow_mut();
-        // One that there is not is not seen.
-        known.extend(missing.into_iter().map(|id| (id, false)));
-        let looked = |SessionAccess { id, tenant, pool }| (id, has(sees, tenant.as_ref(), pool.as_ref()));
-        known.extend(found.into_iter().map(looked));
+        let missing = self.missing(jobs);
+        let seen = sessions(state, sees, &missing).await?;
+        let looked_up = missing.into_iter().map(|id| {
+            let is_seen = seen.contains(&id);
+            (id, is_seen)
+        });
+        self.0.borrow_mut().extend(looked_up);
         Ok(())
     }
 
@@ -326,8 +326,18 @@ pub async fn session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool,
     Ok(record.is_some_and(|record| session_record(sees, &record)))
 }
 
-/// The same, of a session that a request is about. An instance that opens none refuses one that is not seen as it does one that
-/// does not exist.
+/// Those of these sessions that are seen. One that there is not is not.
+async fn sessions(state: &State, sees: &Sees, ids: &[SessionId]) -> Result<HashSet<SessionId>, Refusal> {
+    if ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let found = state.read(state.ledger.session_access(ids)).await?;
+    let is_seen = |access: &SessionAccess| has(sees, access.tenant.as_ref(), access.pool.as_ref());
+    Ok(found.into_iter().filter(is_seen).map(|access| access.id).collect())
+}
+
+/// As [`session`], of a session that a request is about. An instance that opens none refuses one that is not seen as it does one
+/// that does not exist.
 async fn asked_session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool, Refusal> {
     let is_seen = session(state, sees, id).await?;
     if !is_seen {
@@ -394,6 +404,37 @@ pub async fn lease(state: &State, sees: &Sees, lease: &Lease) -> Result<bool, Re
         Some(id) => task_of_id(state, sees, id).await,
         None => Ok(false),
     }
+}
+
+/// Of those of these leases that are of sessions and plans, whether their resources are seen: these are looked up together.
+///
+/// # Errors
+/// What the ledger says.
+pub async fn sessions_and_plans(
+    state: &State,
+    sees: &Sees,
+    leases: &[Lease],
+) -> Result<HashMap<Resource, bool>, Refusal> {
+    if sees.everything() {
+        return Ok(HashMap::new());
+    }
+    let (mut of_sessions, mut of_plans) = (Vec::new(), Vec::new());
+    for Lease { resource, .. } in leases {
+        match resource.kind() {
+            ResourceKind::Session => {
+                of_sessions.extend(SessionId::parse(resource.id()).map(|id| (resource, id)))
+            }
+            ResourceKind::Plan => of_plans.extend(PlanId::parse(resource.id()).map(|id| (resource, id))),
+            _ => {}
+        }
+    }
+    let ids: Vec<_> = of_sessions.iter().map(|(_, id)| id.clone()).collect();
+    let seen_sessions = sessions(state, sees, &ids).await?;
+    let ids: Vec<_> = of_plans.iter().map(|(_, id)| *id).collect();
+    let seen_plans = plans(state, sees, &ids).await?;
+    let of_sessions = of_sessions.into_iter().map(|(of, id)| (of.clone(), seen_sessions.contains(&id)));
+    let of_plans = of_plans.into_iter().map(|(of, id)| (of.clone(), seen_plans.contains(&id)));
+    Ok(of_sessions.chain(of_plans).collect())
 }
 
 /// A refusal as its caller may see it: `tenant_locked` says which task has the lock only to a caller that sees that task.
