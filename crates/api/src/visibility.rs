@@ -361,21 +361,39 @@ pub async fn plan(state: &State, sees: &Sees, id: PlanId) -> Result<bool, Refusa
 /// # Errors
 /// What the ledger says.
 pub async fn plans(state: &State, sees: &Sees, ids: &[PlanId]) -> Result<HashSet<PlanId>, Refusal> {
-    let with_pools = !sees.pools.is_all();
-    if sees.tenants.is_all() && !with_pools {
+    let (all_tenants, all_pools) = (sees.tenants.is_all(), sees.pools.is_all());
+    if all_tenants && all_pools {
         return Ok(ids.iter().copied().collect());
     }
+    let mut seen = HashSet::new();
+    // A plan may name a thousand tenants.
+    for piece in ids.chunks(PIECE_RECORDS_MAX as usize) {
+        let mut left = piece.to_vec();
+        if !all_tenants {
+            left = plans_by_names(state, sees, &left, false).await?;
+        }
+        // The database reads whole definitions for that, with their payloads. It reads none of a plan of other tenants.
+        if !all_pools && !left.is_empty() {
+            left = plans_by_names(state, sees, &left, true).await?;
+        }
+        seen.extend(left);
+    }
+    Ok(seen)
+}
+
+/// Those of these plans whose tenants are seen, and, `with_pools`, whose pools are.
+async fn plans_by_names(
+    state: &State,
+    sees: &Sees,
+    ids: &[PlanId],
+    with_pools: bool,
+) -> Result<Vec<PlanId>, Refusal> {
     let is_seen = |access: &PlanAccess| {
         access.tenants.iter().all(|tenant| sees.tenants.have(Some(tenant.as_str())))
             && access.pools.iter().all(|pool| sees.pools.have(pool.as_ref().map(PoolName::as_str)))
     };
-    let mut seen = HashSet::new();
-    // A plan may name a thousand tenants.
-    for piece in ids.chunks(PIECE_RECORDS_MAX as usize) {
-        let access = state.read(state.ledger.plan_access(piece, with_pools)).await?;
-        seen.extend(access.into_iter().filter(|(_, access)| is_seen(access)).map(|(id, _)| id));
-    }
-    Ok(seen)
+    let access = state.read(state.ledger.plan_access(ids, with_pools)).await?;
+    Ok(access.into_iter().filter(|(_, access)| is_seen(access)).map(|(id, _)| id).collect())
 }
 
 /// Whether it is a task that is seen: its tenant is, and the pools of all its stages are.

@@ -357,6 +357,15 @@ async fn who_sees_a_plan_and_which_plan_a_task_is_of_is_found_without_reading_it
         assert_eq!(answered, status, "{token} {path}: {answer}");
         assert_eq!(answer["items"].as_array().map(Vec::len), listed, "{token} {path}: {answer}");
     }
+    // Nor is a definition read of a plan of another tenant.
+    let spoil = "update plan_definition set stages = 'spoilt'";
+    tokio::task::block_in_place(|| ground.database.query(spoil)).unwrap();
+    for (token, path, status) in
+        [("acme", "/v1/plans", 500), ("other", "/v1/plans", 200), ("other", &plan, 404)]
+    {
+        let (answered, answer) = daemon.ask(token, "GET", path, None).await;
+        assert_eq!(answered, status, "{token} {path}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
