@@ -99,21 +99,18 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use actix_web::http::header::AUTHORIZATION;
     use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
     use domain::job::Requirements;
-    use domain::plan::{PlanSpec, PlanState, StageSpec, TaskSpec, TaskState};
-    use domain::{Names, Pattern, PlanId, SessionId, TaskId, TenantId, session};
-    use ledger::{Author, NewPlan};
+    use domain::plan::{StageSpec, TaskSpec};
+    use domain::{Names, Pattern, PlanId, SessionId, TenantId, session};
 
     use super::*;
     use crate::auth::{Auth, Scope, Sees, Token};
     use crate::server::app;
     use crate::settings::Settings;
     use crate::state::State;
-    use crate::tests::{forwarder, state_with, token};
+    use crate::tests::{forwarder, make_plan, state_with, token};
 
     /// A session of this tenant.
     async fn open(state: &State, name: &str, tenant: &TenantId) -> Resource {
@@ -127,18 +124,7 @@ mod tests {
     /// A plan of this tenant.
     async fn make(state: &State, n: u128, tenant: &TenantId) -> Resource {
         let spec = TaskSpec::new(tenant.clone(), [StageSpec::new("only", "{}")]);
-        let tasks = vec![TaskState::new(TaskId::from_u128(n), Arc::new(spec))];
-        let plan = PlanState::new(PlanId::from_u128(n), Arc::new(PlanSpec::default()), tasks);
-        let rows = NewPlan {
-            plan: Arc::new(plan),
-            take: Vec::new(),
-            lock_ms: 600_000,
-            events: Vec::new(),
-            key: None,
-            author: Author::default(),
-        };
-        state.ledger.create_plan(rows).await.unwrap();
-        Resource::plan(PlanId::from_u128(n))
+        Resource::plan(make_plan(state, n, spec).await)
     }
 
     #[actix_web::test]

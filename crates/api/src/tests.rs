@@ -9,9 +9,11 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
-use domain::{InstanceId, Timestamp};
+use domain::plan::{PlanSpec, PlanState, TaskSpec, TaskState};
+use domain::{InstanceId, PlanId, TaskId, Timestamp};
 use ids::snowflake::{Keeping, Options};
 use ids::{Segments, Sequences, Snowflakes, SystemClock};
+use ledger::{Author, NewPlan};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -152,6 +154,22 @@ fn early(options: Options) -> (Early, Keeping) {
 
 async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {
     state_with(dir, Settings::new(auth)).await
+}
+
+/// Makes a plan with one task, which has the same number.
+pub(crate) async fn make_plan(state: &State, n: u128, task: TaskSpec) -> PlanId {
+    let tasks = vec![TaskState::new(TaskId::from_u128(n), Arc::new(task))];
+    let plan = PlanState::new(PlanId::from_u128(n), Arc::new(PlanSpec::default()), tasks);
+    let new = NewPlan {
+        plan: Arc::new(plan),
+        take: Vec::new(),
+        lock_ms: 600_000,
+        events: Vec::new(),
+        key: None,
+        author: Author::default(),
+    };
+    state.ledger.create_plan(new).await.unwrap();
+    PlanId::from_u128(n)
 }
 
 pub(crate) async fn state_with(dir: &TempDir, settings: Settings) -> Arc<State> {

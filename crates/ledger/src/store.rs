@@ -413,8 +413,8 @@ async fn settle(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Res
     Ok(())
 }
 
-/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it unheard, and a
-/// commit without writes waits for no standby.
+/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it that got no answer,
+/// and a commit without writes waits for no standby.
 async fn settle_commit(transaction: &mut Transaction<'_>) -> sqlx::Result<()> {
     if transaction.kind() == Kind::Postgres {
         transaction.touch(SETTLE.on(Kind::Postgres)).await?;

@@ -185,7 +185,7 @@ async fn purge(
     Ok(())
 }
 
-/// Deletes rows that are kept for so long, step by step. `delete` deletes those of an age, so many at most.
+/// Deletes rows that are kept for so long, step by step. `delete` deletes those of an age, up to a limit.
 async fn purge_rows<D: Future<Output = ledger::Result<u64>>>(
     signers: &Signers,
     kept: Duration,

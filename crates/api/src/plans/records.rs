@@ -235,8 +235,7 @@ async fn tenant_lock(
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
-    use domain::plan::{PlanSpec, PlanState, TaskSpec, TaskState};
-    use ledger::{Author, NewPlan};
+    use domain::plan::TaskSpec;
 
     use super::*;
     use crate::auth::{Auth, Principal};
@@ -248,17 +247,7 @@ mod tests {
         let state = crate::tests::state_with(&dir, Settings::new(Auth::open())).await;
         let (id, tenant) = (TaskId::from_u128(2), TenantId::parse("t").unwrap());
         let stages = ["a", "b"].map(|name| StageSpec::new(name, "\"large\""));
-        let task = TaskState::new(id, Arc::new(TaskSpec::new(tenant.clone(), stages)));
-        let plan = PlanState::new(PlanId::from_u128(1), Arc::new(PlanSpec::default()), vec![task]);
-        let rows = NewPlan {
-            plan: Arc::new(plan),
-            take: Vec::new(),
-            lock_ms: 600_000,
-            events: Vec::new(),
-            key: None,
-            author: Author::default(),
-        };
-        state.ledger.create_plan(rows).await.unwrap();
+        crate::tests::make_plan(&state, 2, TaskSpec::new(tenant.clone(), stages)).await;
         let anybody = Principal::of(&TestRequest::default().to_http_request());
         let newest = newest_task(&state, anybody.sees(), &tenant).await.unwrap();
         for record in [task_record(&state, id).await.unwrap(), newest] {

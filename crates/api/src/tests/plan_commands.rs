@@ -154,13 +154,13 @@ async fn a_plan_that_nobody_has_owned_is_begun_by_whoever_takes_it_up() {
     let plan = PlanState::new(PlanId::from_u128(new_id()), Arc::new(PlanSpec::default()), vec![task]);
     let now = Timestamp::from_micros(ledger.clock_ms().await.unwrap() as i64 * 1_000);
     let started = plan.apply(&Command::Start, now, &mut || JobId::from_u128(new_id())).unwrap();
-    let rows = ledger::NewPlan {
+    let rows = NewPlan {
         plan: Arc::new(PlanState { version: plan.version, ..started.next }),
         take: started.writes.take,
         lock_ms: 60_000,
         events: started.writes.events,
         key: None,
-        author: ledger::Author::default(),
+        author: Author::default(),
     };
     let made = ledger.create_plan(rows).await.unwrap();
     assert!(matches!(made, ledger::PlanCreated::Made { .. }), "{made:?}");
