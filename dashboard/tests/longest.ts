@@ -186,10 +186,11 @@ const OWNER = { resource: `signer:${ID}`, instance_id: ID, url: `https://${wide(
 const TRIAL = { matched: MANY, at_least: true, before: AT };
 const SNOWFLAKE = { id: '9223372036854775807', timestamp: '2000-12-30T23:59:59.999Z', data_center: 31, worker: 31, sequence: 4_095 };
 
+/** A list's first page. One more follows it, which is the last. */
 const list = (items: unknown[]) => ({ items, next_cursor: 'c' });
 
 /** What the daemon answers, by the method and the path: the first that matches. */
-const ANSWERS: [asked: RegExp, answer: (found: RegExpExecArray) => unknown][] = [
+const ANSWERS: [asked: RegExp, answer: (found: RegExpExecArray) => object | undefined][] = [
     [/^GET \/readyz$/, () => READY],
     [/^GET \/v1\/whoami$/, () => WHOAMI],
     [/^GET \/v1\/stats$/, () => STATS],
@@ -228,7 +229,7 @@ const ANSWERS: [asked: RegExp, answer: (found: RegExpExecArray) => unknown][] = 
 /** Answers the page's requests in the daemon's place: with a refusal where nobody said what. */
 async function answer(route: Route): Promise<void> {
     const request = route.request();
-    const { pathname } = new URL(request.url());
+    const { pathname, searchParams } = new URL(request.url());
     const file = pathname === '/' ? 'index.html' : /^\/assets\/([\w.]+)$/.exec(pathname)?.[1];
     if (file !== undefined) {
         const type = { html: 'text/html', css: 'text/css', js: 'text/javascript', svg: 'image/svg+xml' }[file.split('.').at(-1)!];
@@ -240,7 +241,7 @@ async function answer(route: Route): Promise<void> {
     for (const [of, give] of ANSWERS) {
         const found = of.exec(asked);
         const json = found ? give(found) : undefined;
-        if (json !== undefined) return route.fulfill({ json });
+        if (json !== undefined) return route.fulfill({ json: searchParams.has('cursor') ? { ...json, next_cursor: null } : json });
     }
     return route.fulfill({ status: 404, json: { code: 'not_found', detail: wide(400), status: 404, request_id: UUID } });
 }
