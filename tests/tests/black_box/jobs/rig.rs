@@ -426,11 +426,17 @@ impl Rig {
         self.get(index, &format!("/v1/jobs/{id}")).await
     }
 
-    /// A job when it is finished.
+    /// A job when it is finished. As any client it asks again where a busy ledger did not answer in time.
     pub async fn finished(&self, index: usize, id: &str) -> Value {
-        let begun = Instant::now();
+        let (begun, path) = (Instant::now(), format!("/v1/jobs/{id}?wait_ms=5000"));
         loop {
-            let job = self.get(index, &format!("/v1/jobs/{id}?wait_ms=5000")).await;
+            let reply = self.ask(index, "GET", &path, None).await;
+            assert!(
+                reply.status == 200 || reply.code() == "ledger_unavailable",
+                "GET {path}: {}",
+                reply.text
+            );
+            let job = reply.body;
             if job["state"] == "FINISHED" {
                 return job;
             }
