@@ -8,6 +8,11 @@ const LONG: Duration = Duration::from_millis(200);
 /// … and one that takes less than this by one of twice as much.
 const SHORT: Duration = Duration::from_millis(50);
 
+/// Counts a purge that has failed. The next one comes by itself.
+pub(crate) fn count_failure(of: &'static str) {
+    metrics::counter!("fencepost_purge_failures_total", "of" => of).increment(1);
+}
+
 /// How much the next step of a purge deletes at most.
 #[derive(Debug)]
 pub(crate) struct Step {

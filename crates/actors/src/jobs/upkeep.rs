@@ -14,7 +14,7 @@ use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
-use crate::purges::Step;
+use crate::purges::{Step, count_failure};
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -92,9 +92,11 @@ impl Upkeep {
             }
             // Sessions come once no job is left, and also where none could be purged.
             if let Err(error) = self.purge_jobs(&mut jobs).await {
+                count_failure("jobs");
                 ledger::log_failure!(error, "finished jobs could not be purged");
             }
             if let Err(error) = self.purge_sessions(&mut sessions).await {
+                count_failure("sessions");
                 ledger::log_failure!(error, "closed sessions could not be purged");
             }
         }

@@ -13,7 +13,7 @@ use panic_guard::{again_after_panics, guarded, guarded_call};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
-use crate::purges::Step;
+use crate::purges::{Step, count_failure};
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -91,6 +91,7 @@ async fn forget_old(this: Weak<Inner>) {
         tokio::time::sleep(jittered(every)).await;
         let Some(inner) = this.upgrade() else { return };
         if let Err(error) = inner.purge(&mut step).await {
+            count_failure("plans");
             ledger::log_failure!(error, "old plans could not be purged");
         }
     }

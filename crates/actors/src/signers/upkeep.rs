@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
-use crate::purges::Step;
+use crate::purges::{Step, count_failure};
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]
@@ -69,9 +69,10 @@ impl Upkeep {
         };
         let purge = {
             let (signers, every) = (signers.clone(), settings.purge_every);
-            let (mut keys, mut audits) = (Step::of_rows(), Step::of_rows());
+            let mut purges = Purges::new();
             tokio::spawn(repeat(every, stopped.clone(), async move || {
-                purge(&signers, &settings, &mut keys, &mut audits).await
+                purge(&signers, &settings, &mut purges).await;
+                Ok(())
             }))
         };
         let look = {
@@ -112,12 +113,18 @@ async fn repeat(
         let begun = Instant::now();
         match guarded("the upkeep of signers", step()).await {
             Some(Ok(())) | None => {}
-            Some(Err(error)) if error.is_retryable() || !told.is_due() => {
-                tracing::debug!(%error, "upkeep waits for the ledger");
-            }
-            Some(Err(error)) => tracing::error!(%error, "upkeep failed"),
+            Some(Err(error)) => log_failure(&error, &told),
         }
         tracing::trace!(took = ?begun.elapsed(), "upkeep");
+    }
+}
+
+/// Logs a failure of the upkeep. One that does not end by itself has a line at ERROR, once a minute for each `told`.
+fn log_failure(error: &ledger::Error, told: &LastTold) {
+    if error.is_retryable() || !told.is_due() {
+        tracing::debug!(%error, "upkeep waits for the ledger");
+    } else {
+        tracing::error!(%error, "upkeep failed");
     }
 }
 
@@ -165,21 +172,49 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
     }
 }
 
-/// Purges keys, entries of the audit, and incarnations.
-async fn purge(
-    signers: &Signers,
-    settings: &UpkeepSettings,
-    keys: &mut Step,
-    audits: &mut Step,
-) -> ledger::Result<()> {
-    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
+/// What the purges go by: how much the next step of each deletes, and when its failures were told of last.
+struct Purges {
+    keys: (Step, LastTold),
+    audits: (Step, LastTold),
+    instances: LastTold,
+}
+
+impl Purges {
+    const fn new() -> Self {
+        Self {
+            keys: (Step::of_rows(), LastTold::never()),
+            audits: (Step::of_rows(), LastTold::never()),
+            instances: LastTold::never(),
+        }
+    }
+}
+
+/// Purges keys, entries of the audit, and incarnations: each of them also where another cannot be purged.
+async fn purge(signers: &Signers, settings: &UpkeepSettings, purges: &mut Purges) {
+    let ledger = &signers.inner.ledger;
+    let Purges { keys: (keys, keys_told), audits: (audits, audits_told), instances: instances_told } = purges;
     let purge_keys = move |kept_ms, limit| ledger.purge_keys(kept_ms, limit);
-    purge_rows(signers, settings.keep_keys, keys, purge_keys).await?;
+    if let Err(error) = purge_rows(signers, settings.keep_keys, keys, purge_keys).await {
+        count_failure("keys");
+        log_failure(&error, keys_told);
+    }
     let purge_audits = move |kept_ms, limit| ledger.purge_audits(kept_ms, limit);
-    purge_rows(signers, AUDIT_KEPT, audits, purge_audits).await?;
+    if let Err(error) = purge_rows(signers, AUDIT_KEPT, audits, purge_audits).await {
+        count_failure("audits");
+        log_failure(&error, audits_told);
+    }
+    if let Err(error) = purge_instances(signers, settings.keep_instances).await {
+        count_failure("instances");
+        log_failure(&error, instances_told);
+    }
+}
+
+/// Forgets incarnations that ended so long ago.
+async fn purge_instances(signers: &Signers, kept: Duration) -> ledger::Result<()> {
+    let (ledger, clock) = (&signers.inner.ledger, &signers.inner.clock);
     // After an outage of the ledger the leases of the living have run out as well, and they renew them first.
     if signers.inner.failure_detector.may_take() {
-        let age_ms = clock.read_kept_ms(ledger, settings.keep_instances).await?;
+        let age_ms = clock.read_kept_ms(ledger, kept).await?;
         ledger.purge_instances(age_ms, PURGED_INSTANCES_MAX).await?;
     }
     Ok(())
@@ -230,9 +265,17 @@ fn rest(took: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use cluster::{ClusterView, FailureDetector, Identity};
+    use domain::{InstanceId, Mode};
+
+    use super::super::Limits;
     use super::*;
+    use crate::arbiters::Arbiters;
+    use crate::database_clock::SharedClock;
+    use crate::recorded::Recorded;
 
     #[tokio::test(start_paused = true)]
     async fn a_step_that_panics_is_followed_by_others() {
@@ -245,6 +288,50 @@ mod tests {
         })
         .await;
         assert_eq!(steps.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn each_purge_that_fails_is_counted() {
+        let recorded = Recorded::default();
+        let _recording = metrics::set_default_local_recorder(&recorded);
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 5_000,
+            call_timeout_ms: 5_000,
+        };
+        let ledger = ledger::open(&options).await.unwrap();
+        ledger.close().await;
+        let second = Duration::from_secs(1);
+        let limits = Limits {
+            idle: second,
+            lease: second,
+            hold_ms: 1_000,
+            lease_wait: second,
+            lease_kept_max: second,
+            request_timeout: second,
+            queue_max: 1,
+            in_flight_max: 1,
+        };
+        let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
+        let (view, clock) = (ClusterView::alone(&me, Mode::Basic), SharedClock::new(second));
+        let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
+        let signers = Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), view, clock, limits);
+        let settings = UpkeepSettings {
+            sweep_every: second,
+            look_signers: 1,
+            look_for: second,
+            sweep_signers_max: 1,
+            purge_every: second,
+            keep_keys: second,
+            keep_instances: second,
+        };
+        purge(&signers, &settings, &mut Purges::new()).await;
+        for of in ["keys", "audits", "instances"] {
+            let series = format!("fencepost_purge_failures_total{{of={of}}}");
+            assert_eq!(recorded.counter(&series), 1, "{series}");
+        }
     }
 
     #[test]

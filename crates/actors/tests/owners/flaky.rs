@@ -206,7 +206,7 @@ impl Nonces for Flaky {
         self.real.confirm_signer(signer, next, by).await
     }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_keys(self.plan.purges.note("keys", age_ms), limit).await
+        self.plan.purges.step(("keys", age_ms), limit, self.real.purge_keys(age_ms, limit)).await
     }
 }
 
@@ -235,7 +235,7 @@ impl Instances for Flaky {
         self.real.instance_url(id).await
     }
     async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_instances(self.plan.purges.note("instances", age_ms), limit).await
+        self.plan.purges.step(("instances", age_ms), limit, self.real.purge_instances(age_ms, limit)).await
     }
 }
 
@@ -616,7 +616,7 @@ impl Audits for Flaky {
         self.real.audits(filter).await
     }
     async fn purge_audits(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        self.real.purge_audits(self.plan.purges.note("audits", age_ms), limit).await
+        self.plan.purges.step(("audits", age_ms), limit, self.real.purge_audits(age_ms, limit)).await
     }
 }
 

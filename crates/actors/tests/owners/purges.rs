@@ -10,26 +10,20 @@ pub struct Purges {
     steps: Mutex<Vec<(&'static str, u64)>>,
     /// Each step of a purge says that there may be more.
     pub are_full: AtomicBool,
-    /// No job is purged.
-    pub jobs_fail: AtomicBool,
+    /// Of this none is purged.
+    pub fails: Mutex<&'static str>,
 }
 
 impl Purges {
-    /// This is to be purged from that age on; the age.
-    pub fn note(&self, what: &'static str, age_ms: u64) -> u64 {
-        self.steps.lock().push((what, age_ms));
-        age_ms
-    }
-
-    /// The same of one step of a purge, of so many rows at most; how many it says that it has purged.
+    /// One step of a purge from that age on, of so many rows at most; how many it says that it has purged.
     pub async fn step(
         &self,
         (what, age_ms): (&'static str, u64),
         limit: u32,
         purge: impl Future<Output = ledger::Result<u64>>,
     ) -> ledger::Result<u64> {
-        self.note(what, age_ms);
-        if what == "jobs" && self.jobs_fail.load(Ordering::SeqCst) {
+        self.steps.lock().push((what, age_ms));
+        if *self.fails.lock() == what {
             return Err(ledger::Error::WentBack);
         }
         let purged = purge.await?;

@@ -103,12 +103,31 @@ async fn a_purge_of_many_steps_keeps_its_age_when_the_clock_jumps_forward_betwee
 async fn closed_sessions_are_purged_also_where_jobs_cannot_be() {
     let lanes = open_with(|config| config.purge_every = OFTEN).await;
     let purges = &lanes.plan.purges;
-    purges.jobs_fail.store(true, Ordering::SeqCst);
+    *purges.fails.lock() = "jobs";
     let of_sessions = || purges.steps().iter().filter(|(what, _)| *what == "sessions").count();
     // A purge may be under way.
     let before = of_sessions();
     until("sessions are purged all the same", async || of_sessions() > before + 2).await;
     lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_audits_and_incarnations_are_purged_also_where_another_of_them_cannot_be() {
+    let shop = Shop::open(Mode::Basic).await;
+    let upkeep = Upkeep::start(shop.signers.clone(), settings());
+    let purges = &shop.plan.purges;
+    let steps = |kind: &str| purges.steps().iter().filter(|(what, _)| *what == kind).count();
+    let kinds = ["keys", "audits", "instances"];
+    for failing in kinds {
+        *purges.fails.lock() = failing;
+        // A purge may be under way.
+        let before = kinds.map(steps);
+        until("all are tried again and again", async || {
+            kinds.into_iter().zip(before).all(|(kind, before)| steps(kind) > before + 2)
+        })
+        .await;
+    }
+    upkeep.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,6 +31,7 @@ impl Purge {
             self.at = Instant::now() + state.settings.bulk_purge_every;
         }
         if let Err(refusal) = purged {
+            metrics::counter!("fencepost_purge_failures_total", "of" => "bulks").increment(1);
             tracing::debug!(%refusal, "old bulk operations could not be purged");
         }
     }

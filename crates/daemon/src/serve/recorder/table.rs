@@ -83,6 +83,8 @@ const HANDED_ON: &[&str] = &["job", "session", "snowflake"];
 const TRAINS: &[&str] = &["nonces", "jobs", "sequences", "plans"];
 /// How a job ends.
 const OUTCOMES: &[&str] = &["succeeded", "failed", "cancelled", "timed_out"];
+/// What is deleted when it is old.
+const PURGED: &[&str] = &["keys", "audits", "instances", "jobs", "sessions", "plans", "bulks"];
 /// The statuses of tasks, and that of a stage of which nobody knows what it did.
 const TASK_STATUSES: &[&str] =
     &["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "PAUSED", "INTERRUPTED", "CANCELLED", "UNKNOWN"];
@@ -145,6 +147,8 @@ pub const METRICS: &[Metric] = &[
         "Requests, and jobs of a batch, a retry of many, a bulk operation or a session's socket, that a defect refused, and \
          work of the instance itself that a defect interrupted",
     ),
+    counter("fencepost_purge_failures_total", "Purges of what is old that failed, by what they were of; each is tried again")
+        .by(&["of"], &[&[PURGED]]),
     counter("fencepost_token_reload_total", "Reloads of the tokens, by result")
         .by(&["result"], &[&[&["ok", "refused", "waits"]]]),
     // Requests.
