@@ -42,6 +42,7 @@ use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
 use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
+use nonces::KeyPurge;
 use partitions::DropsRest;
 use result_reads::ResultReads;
 use server::Reached;
@@ -71,6 +72,7 @@ pub(crate) struct Store {
     plan_trains: Trains<PlanBatch>,
     result_reads: ResultReads,
     drops_rest: DropsRest,
+    key_purge: KeyPurge,
     durability_log: DurabilityLog,
     watch: WriteWatch,
     outage: OutageWatch,

@@ -4,6 +4,7 @@ mod write;
 
 use domain::nonce::{Hole, Loaded, OnExpiry, Row, Status};
 use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::{Decided, Store, Way, audit};
@@ -12,7 +13,7 @@ use crate::nonces::{
     KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, OverdueSigners, Read, SignerRecord, Verdict,
 };
 use crate::records::{self, HeldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow};
-use crate::sql::{Hold, Statement, Transaction, narrowed, statement};
+use crate::sql::{Hold, Moment, Statement, Transaction, narrowed, statement};
 use crate::{Link, Result};
 
 const CLOCK: Statement = statement!("clock");
@@ -39,6 +40,29 @@ const CONFIRM_DONE: Statement = statement!("confirm_done");
 
 /// Before all that any ledger has seen, and a time on both databases.
 const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
+
+/// From which moment on the next step of a purge of keys looks for old ones. A step that goes on where the one before it
+/// ended does not pass over what was deleted since the last vacuum, which may be millions of entries of an index.
+#[derive(Debug)]
+pub(super) struct KeyPurge(Mutex<Timestamp>);
+
+impl Default for KeyPurge {
+    fn default() -> Self {
+        Self(Mutex::new(EARLIEST))
+    }
+}
+
+impl KeyPurge {
+    /// The moment. The step after this one begins with the oldest keys, unless this one [notes](Self::note) where it ended.
+    fn take(&self) -> Timestamp {
+        std::mem::replace(&mut *self.0.lock(), EARLIEST)
+    }
+
+    /// There may be more old keys from this moment on.
+    fn note(&self, ended: Timestamp) {
+        *self.0.lock() = ended;
+    }
+}
 
 #[async_trait::async_trait]
 impl Nonces for Store {
@@ -172,7 +196,15 @@ impl Nonces for Store {
 
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let old = |statement: &Statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
-        let purged = self.touch(Way::Writes, old(&KEY_PURGE)).await?;
+        // One that was locked, and one whose commit came late, are found when a purge begins anew.
+        let ask = old(&KEY_PURGE).bind(Moment(self.key_purge.take()));
+        let kept: Vec<(Moment,)> = self.all(Way::Writes, ask).await?;
+        let purged = kept.len() as u64;
+        if purged >= u64::from(limit)
+            && let Some(last) = kept.into_iter().map(|(at,)| at.0).max()
+        {
+            self.key_purge.note(last);
+        }
         Ok(purged + self.touch(Way::Writes, old(&BULK_KEY_PURGE)).await?)
     }
 }

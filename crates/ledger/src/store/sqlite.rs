@@ -63,6 +63,7 @@ pub(super) async fn reach(
         plan_trains: Trains::start(&job_committers[..1], committer),
         result_reads: Default::default(),
         drops_rest: Default::default(),
+        key_purge: Default::default(),
         durability_log: Default::default(),
         watch: watches.writes.clone(),
         outage: watches.outage.clone(),

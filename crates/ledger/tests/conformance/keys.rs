@@ -80,3 +80,38 @@ pub async fn old_keys_are_purged_in_steps(b: Bench) {
     assert_eq!(b.ledger.purge_keys(0, 3).await.unwrap(), 2);
     assert_eq!(b.kept(&key("k4", &a, 4).scope).await, None);
 }
+
+pub async fn a_step_of_a_purge_of_keys_goes_on_where_the_one_before_it_ended(b: Bench) {
+    const HOUR_MS: u64 = 3_600_000;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let hours = if b.database.is_some() { "interval '1 hour'" } else { "3600000000" };
+    let ages = async |name: &str, by: u64| {
+        let older = format!(
+            "UPDATE idempotency_key SET created_at = created_at - {by} * {hours} WHERE key = '{name}'"
+        );
+        b.by_hand(older).await;
+    };
+    for (number, name, age) in [(0, "first", 4), (1, "second", 3), (2, "third", 2)] {
+        let mut write = batch(&s, &a, token, vec![new_grant(number, LONG_MS)]);
+        write.keys = vec![key(name, &a, number)];
+        b.commits(write).await;
+        ages(name, age).await;
+    }
+    let left = async || {
+        let scopes = ["first", "second", "third"].map(|name| key(name, &a, 0).scope);
+        let kept = b.ledger.kept_keys(&scopes).await.unwrap();
+        let mut names: Vec<_> = kept.into_iter().map(|(scope, _)| scope.key.as_str().to_owned()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 1);
+    assert_eq!(left().await, ["second", "third"]);
+    // As one that another transaction had locked.
+    ages("third", 10).await;
+    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 1);
+    assert_eq!(left().await, ["third"], "nothing before the first is looked at");
+    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 0);
+    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 1, "the next purge begins with the oldest");
+    assert!(left().await.is_empty());
+}
