@@ -571,7 +571,7 @@ pub trait Jobs: Send + Sync {
     /// wholly that old; of the jobs of days before the last one of these, and of those without a partition, `limit` at most are
     /// deleted. Returns how many were deleted. The jobs of stages
     /// whose results their plans still wait for stay. A partition that cannot be dropped, as where that would keep others
-    /// waiting, is no error: a later call tries it again.
+    /// waiting, is no error, nor are more of them than there is time for: a later call tries them again.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.

@@ -532,6 +532,28 @@ async fn a_day_that_cannot_be_dropped_keeps_nothing_old_from_being_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn days_that_take_longer_than_a_call_may_are_dropped_by_several() {
+    let b = Bench::postgres().await;
+    let mut hand = hand_of(&b).await;
+    let days: Vec<_> = (0..12).map(|n| job_made(n, 3 + n)).collect();
+    for day in &days {
+        made(&mut hand, *day).await;
+    }
+    let slow = "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); END $$;
+                CREATE EVENT TRIGGER slow ON sql_drop EXECUTE FUNCTION slow();";
+    sqlx::raw_sql(slow).execute(&mut hand).await.unwrap();
+    let options = ledger::Options { call_timeout_ms: 3_000, ..b.options.clone() };
+    let hurried = ledger::open(&options).await.unwrap();
+    // Each call drops one at least.
+    for _ in &days {
+        hurried.purge_jobs(2, 100).await.unwrap();
+    }
+    let left = partitions(&mut hand).await;
+    assert!(days.iter().all(|day| !left.contains(&partition_of(*day))), "{left:?}");
+    hurried.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_old_in_a_partition_of_another_name_is_deleted() {
     let b = Bench::postgres().await;
     let mut hand = hand_of(&b).await;
