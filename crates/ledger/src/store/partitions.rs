@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::iter;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use domain::JobId;
@@ -46,6 +47,13 @@ const REST_BYTES_MAX: i64 = 128 << 20;
 const PREFIX: &str = "job_finished_";
 /// The partition that takes what no other does.
 const REST_NAME: &str = "job_finished_rest";
+/// Jobs that are kept for no more days than this need no more locks than PostgreSQL has room for by default.
+const DAYS_BY_DEFAULT_MAX: u64 = 30;
+/// Where they are kept for more, `max_locks_per_transaction` is to have so many for each day, if the server has its default of
+/// connections: docs/operations.md says so.
+const LOCKS_PER_DAY: u64 = 7;
+/// PostgreSQL's default of `max_connections`.
+const CONNECTIONS_DEFAULT: u64 = 100;
 /// After partitions could not be dropped, none is tried for so many times what that took: jobs that are deleted one by one do not
 /// wait for it with each step.
 const DROPS_REST_FACTOR: u32 = 10;
@@ -119,14 +127,16 @@ impl Store {
         self.delete_old_jobs(age_ms, limit).await
     }
 
-    /// One that cannot be dropped keeps no other one from it. What is begun in the first half of the call's time can end in it; the
-    /// next call goes on with the others. Their order is another one each time, so that none waits behind the same slow ones for good.
+    /// One that cannot be dropped keeps no other one from it. What is begun in the first half of the call's time can end in
+    /// that time; the next call goes on with the others. The order is another one each time, so that no partition is always
+    /// behind those that take long.
     async fn drop_old_partitions(&self, age_ms: u64) -> Result<()> {
         let until = Instant::now() + self.call_timeout / 2;
         let dropped = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
-                let Partitions { days, now_ms, .. } = partitions(&mut session).await?;
+                let Partitions { days, now_ms, room, .. } = partitions(&mut session).await?;
                 let Session::Postgres(session) = session else { return Ok(Ok(())) };
+                room.warn_where_short(age_ms / DAY_MS);
                 let kept = first_kept_day(now_ms, age_ms);
                 let mut dropped = Ok(());
                 for day in days.into_iter().filter(|day| *day < kept) {
@@ -164,7 +174,7 @@ impl Store {
                     let deleted = transaction.all(purge).await?;
                     return commit_deleted(transaction, deleted).await;
                 }
-                let Partitions { days, has_others, now_ms } = partitions(&mut session).await?;
+                let Partitions { days, has_others, now_ms, .. } = partitions(&mut session).await?;
                 // A day that is old as a whole a little later is not worth deleting row by row.
                 let first_dropped_day = first_kept_day(now_ms, age_ms).saturating_sub(1);
                 let old_days: Vec<_> = match has_others {
@@ -232,13 +242,50 @@ struct Partitions {
     has_others: bool,
     /// The time.
     now_ms: u64,
+    /// The server's room for locks.
+    room: LockRoom,
+}
+
+/// What the server has for `max_locks_per_transaction` and for `max_connections`: their product is the room for locks, which
+/// all sessions share.
+#[derive(Clone, Copy, Debug, Default)]
+struct LockRoom {
+    locks: u64,
+    connections: u64,
+}
+
+impl LockRoom {
+    /// What `max_locks_per_transaction` is to be where jobs are kept for so many days, if it is less.
+    fn lacks(self, days: u64) -> Option<u64> {
+        let room = LOCKS_PER_DAY * days * CONNECTIONS_DEFAULT;
+        let needed = room.div_ceil(self.connections.max(CONNECTIONS_DEFAULT));
+        (days > DAYS_BY_DEFAULT_MAX && self.locks < needed).then_some(needed)
+    }
+
+    /// Logs it, once in a process.
+    fn warn_where_short(self, days: u64) {
+        static TOLD: Once = Once::new();
+        let Some(needed) = self.lacks(days) else { return };
+        TOLD.call_once(|| {
+            tracing::warn!(
+                days,
+                needed,
+                found = self.locks,
+                "max_locks_per_transaction of PostgreSQL is too low for jobs.retention_ms: statements about finished jobs \
+                 can fail (out of shared memory); see jobs.retention_ms in docs/operations.md"
+            );
+        });
+    }
 }
 
 async fn partitions(session: &mut Session<'_>) -> sqlx::Result<Partitions> {
-    let rows: Vec<(Option<String>, i64)> = session.all(PARTITIONS.on(Kind::Postgres)).await?;
-    let now_ms = rows.first().map_or(0, |(_, now_ms)| now_ms.unsigned_abs());
+    let rows: Vec<(Option<String>, i64, i64, i64)> = session.all(PARTITIONS.on(Kind::Postgres)).await?;
+    let (now_ms, room) = rows.first().map_or_else(Default::default, |(_, now_ms, locks, connections)| {
+        let room = LockRoom { locks: locks.unsigned_abs(), connections: connections.unsigned_abs() };
+        (now_ms.unsigned_abs(), room)
+    });
     let (mut days, mut has_others) = (HashSet::new(), false);
-    for name in rows.iter().filter_map(|(name, _)| name.as_deref()).filter(|name| *name != REST_NAME) {
+    for name in rows.iter().filter_map(|(name, ..)| name.as_deref()).filter(|name| *name != REST_NAME) {
         match name.strip_prefix(PREFIX).and_then(|day| day.parse::<u64>().ok()) {
             Some(day) => {
                 days.insert(day);
@@ -246,7 +293,7 @@ async fn partitions(session: &mut Session<'_>) -> sqlx::Result<Partitions> {
             None => has_others = true,
         }
     }
-    Ok(Partitions { days, has_others, now_ms })
+    Ok(Partitions { days, has_others, now_ms, room })
 }
 
 /// Whether the partition that takes what no other does is so large that none is made beside it.
@@ -308,6 +355,21 @@ async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_a_month_of_jobs_asks_for_the_locks_that_the_page_names() {
+        let lacks = |locks, connections, days| LockRoom { locks, connections }.lacks(days);
+        for days in [0, 7, 30] {
+            assert_eq!(lacks(64, 100, days), None, "{days} days");
+        }
+        for (days, needed, named) in [(31, 217, 217), (90, 630, 700), (365, 2_555, 2_600)] {
+            assert_eq!(lacks(64, 100, days), Some(needed), "{days} days");
+            assert_eq!(lacks(named, 100, days), None, "{days} days");
+            assert_eq!(lacks(64, 20, days), Some(needed), "{days} days");
+        }
+        // Sessions share what there is.
+        assert_eq!((lacks(64, 500, 90), lacks(128, 500, 90)), (Some(126), None));
+    }
 
     #[test]
     fn after_partitions_could_not_be_dropped_none_is_tried_for_a_while() {
