@@ -454,7 +454,8 @@ pub trait Plans: Send + Sync {
     async fn plan_statuses(&self) -> Result<Vec<(PlanStatus, u64)>>;
 
     /// Deletes plans that ended so long ago, with all that belongs to them; answers how many. The leases of their tenants
-    /// stay.
+    /// stay: their tokens must not start over, and 0.1.0, which may serve beside this release or after a rollback, begins with
+    /// 1 where there is no row.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
