@@ -5,13 +5,14 @@ mod overlaps;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use client::wire::worker::close;
 use serde_json::Value;
 use testkit::fault_nodes::{Diary, Run, Said, Wrote};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// Close codes that an honest node may see; 0 stands for a close without one.
-const CLOSES: [u16; 6] = [0, 1001, 1006, 4400, 4409, 4429];
+const CLOSES: [u16; 6] = [0, 1006, close::GOING_AWAY, close::PROTOCOL, close::REPLACED, close::SLOW_READER];
 
 /// What a job can come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

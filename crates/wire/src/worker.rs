@@ -18,8 +18,10 @@ pub use message::{Message, NodeFrame, SchedulerFrame};
 /// The subprotocol that both sides name in the handshake.
 pub const SUBPROTOCOL: &str = "fencepost.v1";
 
-/// Close codes.
+/// Close codes of this socket and of a session's ([`crate::sessions`]). Nodes get all but the first.
 pub mod close {
+    /// Either side of a session's socket is done; the daemon sends it when the session is closed and all its results were sent.
+    pub const NORMAL: u16 = 1000;
     /// The scheduler is shutting down: connect to another instance.
     pub const GOING_AWAY: u16 = 1001;
     /// The instance has no room for a message, or for the node: connect again, to this instance later or to another.

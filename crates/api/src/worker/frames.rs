@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use bus::Slot;
 use domain::job::Attempt;
 use domain::{Invalid, JobId, Label, Language, NodeId, PoolName, TraceParent};
-use nodes::connection::{End, FromNode, Hello, Percent, Progress, ToNode};
+use nodes::connection::{CloseCode, End, FromNode, Hello, Percent, Progress, ToNode};
 use nodes::{Abilities, Load};
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{
     AttemptOutcome, AttemptRef, HeartbeatOk, Hello as WireHello, NodeFrame, Notice, SchedulerFrame, Welcome,
+    close,
 };
 
 use crate::job_fields;
@@ -70,6 +71,18 @@ pub fn to_wire(frame: ToNode, pools: impl FnOnce() -> Option<Vec<String>>) -> Op
         ToNode::Committed(slot) => SchedulerFrame::Committed(notice(slot)),
         ToNode::Stale(slot) => SchedulerFrame::Stale(notice(slot)),
     })
+}
+
+/// The close code by which a node learns why its connection is closed.
+pub const fn close_code(why: CloseCode) -> u16 {
+    match why {
+        CloseCode::GoingAway => close::GOING_AWAY,
+        CloseCode::Protocol => close::PROTOCOL,
+        CloseCode::Unauthorized => close::UNAUTHORIZED,
+        CloseCode::Replaced => close::REPLACED,
+        CloseCode::SlowReader => close::SLOW_READER,
+        CloseCode::Overloaded => close::OVERLOADED,
+    }
 }
 
 /// The attempt that a frame dispatches, if it dispatches one.
@@ -199,6 +212,20 @@ mod tests {
         let (longest, taken) = message(&two(left), true);
         assert_eq!((longest.len(), taken), (MESSAGE_BYTES_MAX, 2));
         assert_eq!(message(&two(left + 1), true), message(&[dispatch(1)].into(), true));
+    }
+
+    #[test]
+    fn a_node_learns_why_its_connection_is_closed_by_the_number_that_the_guide_names() {
+        for (why, number) in [
+            (CloseCode::GoingAway, 1001),
+            (CloseCode::Overloaded, 1013),
+            (CloseCode::Protocol, 4400),
+            (CloseCode::Unauthorized, 4401),
+            (CloseCode::Replaced, 4409),
+            (CloseCode::SlowReader, 4429),
+        ] {
+            assert_eq!(close_code(why), number, "{why:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason};
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseReason};
 use actors::jobs::{HolderNote, NodeOutbox, ToNode as FromJobs};
 use bus::Slot;
 use futures_util::future::LocalBoxFuture;
@@ -197,7 +197,7 @@ impl Socket {
                 is_read = self.flush() => {
                     if !is_read {
                         let why = "the node does not read what it is sent".to_owned();
-                        self.closing = Some(Closing::ByInstance(CloseCode::TooSlow, why));
+                        self.closing = Some(Closing::ByInstance(CloseCode::SlowReader, why));
                     }
                 }
                 () = state.traffic.until_draining() => {
@@ -531,11 +531,7 @@ impl Socket {
                     let problem = serde_json::to_string(&SchedulerFrame::Problem(problem));
                     last.push(problem.expect("frames have text keys only"));
                 }
-                let code = match code {
-                    CloseCode::GoingAway => WsCode::Away,
-                    CloseCode::Overloaded => WsCode::Again,
-                    other => WsCode::Other(other.number()),
-                };
+                let code = frames::close_code(code).into();
                 Some(CloseReason { code, description: Some(why) })
             }
             Closing::ByNode(reason) => reason.map(|reason| reason.code.into()),
@@ -547,7 +543,9 @@ impl Socket {
     /// Says who has ended the socket, and why.
     fn log_end(&self, closing: &Closing) {
         let (by, code, why) = match closing {
-            Closing::ByInstance(code, why) => ("instance", Some(code.number()), Some(why.as_str())),
+            Closing::ByInstance(code, why) => {
+                ("instance", Some(frames::close_code(*code)), Some(why.as_str()))
+            }
             Closing::ByNode(Some(CloseReason { code, description })) => {
                 ("node", Some(u16::from(*code)), description.as_deref())
             }

@@ -17,8 +17,6 @@ use crate::retry::{Reconnects, Refusals, next_instance};
 use crate::socket::{Received, Socket};
 use crate::{Client, Error, Result};
 
-/// The close code of either side; the daemon sends it when the session is closed and all its results were sent.
-const NORMAL: u16 = 1000;
 /// The socket ends with the connection that is the last of so many which Fencepost has closed for a fault of the protocol while
 /// jobs waited and none was accepted. A client that is paused in the middle of a message commits such a fault once; a job that
 /// is too large commits it whenever it is sent.
@@ -203,7 +201,7 @@ impl SessionLoop {
         let mut ping_at = heard_at + self.pace.ping_every;
         loop {
             if self.is_over() {
-                socket.close(|| None, NORMAL, "done").await;
+                socket.close(|| None, close::NORMAL, "done").await;
                 return Parted::Enough;
             }
             tokio::select! {
@@ -221,7 +219,7 @@ impl SessionLoop {
                                 return Parted::Cut(error);
                             }
                             if let Some(JobProblem { code, detail, .. }) = self.protocol.refused_for_now() {
-                                socket.close(|| None, NORMAL, "a job was refused for now").await;
+                                socket.close(|| None, close::NORMAL, "a job was refused for now").await;
                                 let code = Code::parse(&code).unwrap_or(Code::Overloaded);
                                 return Parted::Cut(Error::Refused(Box::new(Problem::new(code, detail))));
                             }
@@ -231,7 +229,7 @@ impl SessionLoop {
                             socket.close(|| None, close::PROTOCOL, "no frame").await;
                             return Parted::Cut(error);
                         }
-                        Ok(Received::Closed(Some((NORMAL, _)))) => return Parted::Closed,
+                        Ok(Received::Closed(Some((close::NORMAL, _)))) => return Parted::Closed,
                         Ok(Received::Closed(Some((close::PROTOCOL, why)))) => {
                             self.faults += u32::from(!self.protocol.is_empty());
                             return Parted::Cut(match self.faults {

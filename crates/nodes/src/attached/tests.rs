@@ -80,7 +80,7 @@ fn name(effect: &Effect) -> String {
         Effect::Send(ToNode::Cancel(slot)) => format!("cancel {}", slot.job.as_u128()),
         Effect::Send(ToNode::Committed(slot)) => format!("committed {}", slot.job.as_u128()),
         Effect::Send(ToNode::Stale(slot)) => format!("stale {}", slot.job.as_u128()),
-        Effect::Close { code, .. } => format!("close {}", code.number()),
+        Effect::Close { code, .. } => format!("close {code:?}"),
         Effect::Attach { .. } => "attach".to_owned(),
         Effect::Acknowledged(slot) => format!("acknowledged {}", slot.job.as_u128()),
         Effect::Progressed { slot, .. } => format!("progressed {}", slot.job.as_u128()),
@@ -309,7 +309,7 @@ fn every_answer_to_registering_leads_somewhere() {
             &["attach", "record 1 used 0", "welcome", "register later", "note used 0"],
         ),
         ("taken by another", contested(), &["register later"]),
-        ("another token's", anothers(), &["close 4401"]),
+        ("another token's", anothers(), &["close Unauthorized"]),
         (
             "away",
             register_failed(away()),
@@ -333,14 +333,14 @@ fn every_answer_to_registering_leads_somewhere() {
 fn a_node_of_another_token_is_turned_away_with_what_it_said() {
     let mut early = Rig::greeted(&[1]);
     assert_eq!(early.frames([result(1)]), Vec::<String>::new());
-    assert_eq!(early.apply(anothers()), ["close 4401"], "its result is not committed");
+    assert_eq!(early.apply(anothers()), ["close Unauthorized"], "its result is not committed");
     early.node.leave();
     assert!(early.node.departure().is_none(), "nothing of it is left");
     // Also where it was attached while nobody could say whose the id is.
     let mut alone = Rig::greeted(&[]);
     alone.apply(register_failed(away()));
     assert_eq!(alone.apply(Event::RegisterAgain), ["register []"]);
-    assert_eq!(alone.apply(anothers()), ["close 4401"]);
+    assert_eq!(alone.apply(anothers()), ["close Unauthorized"]);
     alone.node.leave();
     for event in [anothers(), Event::Tick, Event::RegisterAgain] {
         assert_eq!(alone.apply(event), Vec::<String>::new());
@@ -545,13 +545,17 @@ fn slots_of_unlisted_attempts_are_freed_unless_their_dispatches_come_in_time() {
 #[test]
 fn what_ends_a_connection_closes_it_once() {
     for (what, event, code) in [
-        ("unreadable", Event::Unreadable("what?".to_owned()), 4400),
-        ("twice hello", Event::Frames(vec![Rig::hello(&[])]), 4400),
-        ("superseded", Event::Superseded, 4409),
-        ("stopping", Event::Close { code: CloseCode::GoingAway, why: "stopping".to_owned() }, 1001),
+        ("unreadable", Event::Unreadable("what?".to_owned()), CloseCode::Protocol),
+        ("twice hello", Event::Frames(vec![Rig::hello(&[])]), CloseCode::Protocol),
+        ("superseded", Event::Superseded, CloseCode::Replaced),
+        (
+            "stopping",
+            Event::Close { code: CloseCode::GoingAway, why: "stopping".to_owned() },
+            CloseCode::GoingAway,
+        ),
     ] {
         let mut rig = Rig::busy(&[1]);
-        assert_eq!(rig.apply(event), [format!("close {code}")], "{what}");
+        assert_eq!(rig.apply(event), [format!("close {code:?}")], "{what}");
         assert_eq!(rig.frames([heartbeat(&[1])]), Vec::<String>::new(), "{what}");
         assert_eq!(rig.apply(Event::Superseded), Vec::<String>::new(), "{what}");
     }
@@ -559,7 +563,7 @@ fn what_ends_a_connection_closes_it_once() {
     silent.apply(wanted([own(1)]));
     silent.apply(sent([1], Ok(vec![true])));
     silent.after(TIMEOUTS.unanswered);
-    assert_eq!(silent.apply(Event::Tick), ["close 4400"]);
+    assert_eq!(silent.apply(Event::Tick), ["close Protocol"]);
 }
 
 /// What is under way at the bus and the lanes, in one random run.

@@ -61,7 +61,7 @@ pub enum Effect {
     },
 }
 
-/// Why a connection is closed, as a code.
+/// Why a connection is closed. Its number is the wire's, to which `api` maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseCode {
     /// The server is shutting down.
@@ -73,24 +73,9 @@ pub enum CloseCode {
     /// The same node has connected again; this connection must not come back.
     Replaced,
     /// It reads too slowly.
-    TooSlow,
+    SlowReader,
     /// There is no room for it, or for what it sends. It may connect again.
     Overloaded,
-}
-
-impl CloseCode {
-    /// The number that travels.
-    #[must_use]
-    pub const fn number(self) -> u16 {
-        match self {
-            Self::GoingAway => 1001,
-            Self::Protocol => 4400,
-            Self::Unauthorized => 4401,
-            Self::Replaced => 4409,
-            Self::TooSlow => 4429,
-            Self::Overloaded => 1013,
-        }
-    }
 }
 
 /// Why a job was not sent.

@@ -18,7 +18,7 @@ fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
     rig.after(CONTESTED_MAX);
     rig.frames([heartbeat(&[])]);
     assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
-    assert_eq!(rig.apply(contested()), ["close 4409"]);
+    assert_eq!(rig.apply(contested()), ["close Replaced"]);
     // And where it did speak in time, it has its record again.
     let mut rig = Rig::registered(&[]);
     rig.apply(answered(Ok(Written::Replaced), None));

@@ -33,7 +33,7 @@ fn results_before_the_record_that_are_too_many_bytes_end_the_socket() {
     for n in 1..8 {
         assert_eq!(rig.frames([large(n)]), Vec::<String>::new(), "{n}");
     }
-    assert_eq!(rig.frames([large(8)]), ["close 1013"], "each counts with more than its text");
+    assert_eq!(rig.frames([large(8)]), ["close Overloaded"], "each counts with more than its text");
     assert_eq!(rig.frames([heartbeat(&RUNNING)]), Vec::<String>::new(), "nothing follows");
     assert!(rig.node.early_results.is_empty());
     // Those that were committed do not count any more.

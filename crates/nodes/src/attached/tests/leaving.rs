@@ -45,7 +45,7 @@ fn after_the_end_only_what_was_dispatched_is_told() {
 fn the_slots_of_a_node_that_leaves_stay_taken_also_where_its_connection_was_ended_here() {
     let mut closed_by_node = Rig::busy(&[1, 2]);
     let mut closed_here = Rig::busy(&[1, 2]);
-    assert_eq!(closed_here.apply(Event::Superseded), ["close 4409"]);
+    assert_eq!(closed_here.apply(Event::Superseded), ["close Replaced"]);
     for rig in [&mut closed_by_node, &mut closed_here] {
         rig.node.leave();
         let Departure { record, slots, .. } = rig.node.departure().unwrap();
@@ -57,9 +57,9 @@ fn the_slots_of_a_node_that_leaves_stay_taken_also_where_its_connection_was_ende
 fn a_node_fell_silent_only_where_its_heartbeats_stopped() {
     let mut silent = Rig::registered(&[]);
     silent.after(TIMEOUTS.offline);
-    assert!(silent.apply(Event::Tick).contains(&"close 4400".to_owned()));
+    assert!(silent.apply(Event::Tick).contains(&"close Protocol".to_owned()));
     let mut broken = Rig::registered(&[]);
-    assert_eq!(broken.apply(Event::Unreadable("what?".to_owned())), ["close 4400"]);
+    assert_eq!(broken.apply(Event::Unreadable("what?".to_owned())), ["close Protocol"]);
     let mut left = Rig::registered(&[]);
     for (rig, fell_silent) in [(&mut silent, true), (&mut broken, false), (&mut left, false)] {
         rig.node.leave();
