@@ -21,30 +21,30 @@ use crate::trace_parent::TraceParent;
 pub struct Spec {
     /// The input that the node gets: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Arc<str>,
-    /// What it does. It decides nothing.
+    /// What the job does, in its client's word. It decides nothing.
     pub kind: Option<JobKind>,
     /// The client's own strings. They do not affect how the job is handled.
     pub metadata: Metadata,
-    /// The session it belongs to.
+    /// The session that the job belongs to.
     pub session: Option<SessionId>,
-    /// On whose behalf.
+    /// The tenant that the job is for.
     pub tenant: Option<TenantId>,
-    /// Who may run it.
+    /// What the job requires of its node.
     pub needs: Requirements,
-    /// Who goes first.
+    /// The job's rank among the waiting jobs of its pool.
     pub priority: Priority,
     /// How long one attempt may run, in milliseconds.
     pub timeout_ms: u64,
-    /// How many attempts may fail before it is dead.
+    /// How many attempts may fail before the job is dead.
     pub max_attempts: u32,
-    /// The pause between them.
+    /// The delay before the next attempt.
     pub backoff: Backoff,
-    /// What happens to it when its lane gets a new owner.
+    /// What happens to the job when its lane gets a new owner.
     pub on_recovery: OnRecovery,
     /// Of a job that is a plan's stage: what its node gets of the plan, as JSON text. The limits of a context and of a
     /// tenant's configuration bound it. No client gives it.
     pub stage: Option<Arc<str>>,
-    /// The span that submitted it, which its attempts continue.
+    /// The span of the request that submitted the job. The job's attempts continue it.
     pub traceparent: Option<TraceParent>,
 }
 
@@ -72,7 +72,7 @@ impl NodeJob {
     /// The bytes of its long texts, by which queues are bounded.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        self.payload.len() + self.metadata.bytes() + self.stage.as_ref().map_or(0, |stage| stage.len())
+        text_bytes(&self.payload, &self.metadata, self.stage.as_deref())
     }
 }
 
@@ -120,8 +120,13 @@ impl Spec {
     /// The bytes of its long texts, by which queues and batches are bounded.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        self.payload.len() + self.metadata.bytes() + self.stage.as_ref().map_or(0, |stage| stage.len())
+        text_bytes(&self.payload, &self.metadata, self.stage.as_deref())
     }
+}
+
+/// The bytes of the texts of a job that may be long.
+fn text_bytes(payload: &str, metadata: &Metadata, stage: Option<&str>) -> usize {
+    payload.len() + metadata.bytes() + stage.map_or(0, str::len)
 }
 
 /// What jobs are counted by, for people. Cheap to clone.
