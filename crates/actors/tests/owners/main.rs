@@ -10,6 +10,7 @@ mod inbox;
 mod job_reads;
 mod lanes;
 mod membership;
+mod passed_on;
 mod plans;
 mod purges;
 mod recovery;
