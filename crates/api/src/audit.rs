@@ -10,6 +10,7 @@ use wire::audit::AuditRecord;
 
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, CURSOR, LIMIT, Query};
+use crate::from_wire;
 use crate::peer_credential;
 use crate::plans::pages;
 use crate::refusal::{Answer, Refusal};
@@ -89,7 +90,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         principal: query.text("principal")?,
         action: query.text("action")?,
         subject: query.text("subject")?,
-        since: query.get("since").map(|since| crate::job_fields::time_of("since", since)).transpose()?,
+        since: query.get("since").map(|since| from_wire::time_of("since", since)).transpose()?,
         ..AuditFilter::default()
     };
     let begin = query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?;

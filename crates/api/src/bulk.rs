@@ -30,7 +30,6 @@ use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, admit_key, body_hash};
-use crate::job_fields;
 use crate::limits::{BULK_COUNT_ROWS, BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SCAN_ROWS, BULK_SEEN_PAGE};
 use crate::read_turn::ReadTurn;
 use crate::refusal::{Answer, Refusal};
@@ -70,7 +69,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     let principal = Principal::of(&request);
     let now = state.read(state.ledger.bulk_now()).await?;
     let before = match asked.before.as_deref() {
-        Some(text) => job_fields::time_of("before", text)?.min(now),
+        Some(text) => from_wire::time_of("before", text)?.min(now),
         None => now,
     };
     let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

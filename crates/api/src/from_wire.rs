@@ -3,10 +3,10 @@
 
 use ::nodes::Pool;
 use domain::job::{Outcome, Requirements, Route};
-use domain::limits::SESSION_IDLE_MS_DEFAULT;
+use domain::limits::{RUN_AT_MICROS_MAX, SESSION_IDLE_MS_DEFAULT};
 use domain::nonce::{self, OnExpiry, PolicyPatch, Resolution, Settlement};
 use domain::session::{self, Ordering};
-use domain::{HoldId, Invalid, Label, Language, Nonce, PoolName, TenantId, TxHash};
+use domain::{HoldId, Invalid, Label, Language, Nonce, PoolName, TenantId, Timestamp, TxHash};
 use wire::{jobs, nodes, nonces, sessions};
 
 use crate::refusal::Refusal;
@@ -125,4 +125,37 @@ pub fn policy(asked: &nonces::PolicyRequest) -> Result<PolicyPatch, Refusal> {
         },
         shared_keys: asked.shared_keys,
     })
+}
+
+/// What a time in a request must be.
+pub const TIME: &str = "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255";
+
+/// A time in a request; `None` if the text is none.
+#[must_use]
+pub fn time_in(text: &str) -> Option<Timestamp> {
+    let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
+    let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
+    micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros)
+}
+
+/// The time that this field of a request, or this parameter of its query, gives.
+///
+/// # Errors
+/// `invalid`, with the field and [`TIME`].
+pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
+    time_in(text).ok_or_else(|| Refusal::invalid(format!("{field} must be {TIME}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_may_be_due_until_the_ledger_takes_no_later_time() {
+        let last = time_of("run_at", "2255-06-05T23:47:34.740991Z").unwrap();
+        assert_eq!(last.as_micros(), RUN_AT_MICROS_MAX);
+        for late in ["2255-06-05T23:47:34.740992Z", "1969-12-31T23:59:59.999999Z"] {
+            assert!(time_of("run_at", late).is_err(), "{late}");
+        }
+    }
 }

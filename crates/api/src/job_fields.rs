@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ::nodes::connection::{Dispatch, Percent, Progress};
 use actors::jobs::Submission;
 use domain::job::{Backoff, Due, Metadata, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
-use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT, RUN_AT_MICROS_MAX};
-use domain::{ClientRef, IdempotencyKey, JobKind, SessionId, TenantId, Timestamp};
+use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
+use domain::{ClientRef, IdempotencyKey, JobKind, SessionId, TenantId};
 use ledger::{JobKey, JobRecord};
 use wire::jobs as shape;
 use wire::worker;
@@ -42,7 +42,7 @@ pub fn submission(
     let due = match (asked.delay_ms, asked.run_at.as_deref()) {
         (None, None) => Due::Now,
         (Some(ms), None) => Due::InMs(ms),
-        (None, Some(at)) => Due::At(time_of("run_at", at)?),
+        (None, Some(at)) => Due::At(from_wire::time_of("run_at", at)?),
         (Some(_), Some(_)) => return Err(Refusal::invalid("delay_ms and run_at exclude each other")),
     };
     let mut spec = Spec {
@@ -170,21 +170,6 @@ pub fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
     Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
 }
 
-/// What a time in a request must be.
-pub const TIME: &str = "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255";
-
-/// A time in a request; `None` if the text is none.
-#[must_use]
-pub fn time_in(text: &str) -> Option<Timestamp> {
-    let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
-    let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
-    micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros)
-}
-
-pub fn time_of(field: &str, text: &str) -> Result<Timestamp, Refusal> {
-    time_in(text).ok_or_else(|| Refusal::invalid(format!("{field} must be {TIME}")))
-}
-
 fn past_attempt(past: &PastAttempt) -> shape::PastAttempt {
     shape::PastAttempt {
         attempt: past.attempt.get(),
@@ -192,19 +177,5 @@ fn past_attempt(past: &PastAttempt) -> shape::PastAttempt {
         state: past.ended.as_str().to_owned(),
         reason: past.reason.clone(),
         at: time(past.at),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_may_be_due_until_the_ledger_takes_no_later_time() {
-        let last = time_of("run_at", "2255-06-05T23:47:34.740991Z").unwrap();
-        assert_eq!(last.as_micros(), RUN_AT_MICROS_MAX);
-        for late in ["2255-06-05T23:47:34.740992Z", "1969-12-31T23:59:59.999999Z"] {
-            assert!(time_of("run_at", late).is_err(), "{late}");
-        }
     }
 }

@@ -73,7 +73,7 @@ mod whoami;
 mod worker;
 
 pub use auth::{Auth, Scope, Sees, Token, digest};
-pub use job_fields::{TIME, time_in};
+pub use from_wire::{TIME, time_in};
 pub use openapi::document;
 pub use probe::Probe;
 pub use server::{Handle, Server};
