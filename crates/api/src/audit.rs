@@ -11,8 +11,8 @@ use wire::audit::AuditRecord;
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::from_wire;
+use crate::large_pages;
 use crate::peer_credential;
-use crate::plans::pages;
 use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
 use crate::state::{Shared, State};
@@ -111,8 +111,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         };
         Ok((record.id, item))
     };
-    let room = pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(pages::page(room, "a", begin, limit, read, shown).await?))
+    let room = large_pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(large_pages::page(room, "a", begin, limit, read, shown).await?))
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod instances;
 mod job_fields;
 mod jobs;
 mod keys_seen;
+mod large_pages;
 mod leases;
 pub mod limits;
 mod loopback;

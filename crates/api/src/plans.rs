@@ -1,7 +1,6 @@
 //! Plans over HTTP: any instance makes and shows them, their owners steer them. Every answer shows what the ledger has.
 
 pub mod events;
-pub mod pages;
 mod records;
 pub mod retries;
 pub mod tasks;
@@ -26,6 +25,7 @@ use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Page, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Forwarding, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
+use crate::large_pages;
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
@@ -149,8 +149,8 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
         None => state.read(state.ledger.plan_tasks(id, after, limit)).await,
     };
     let shown = |record: &ledger::TaskRecord| Ok((record.place, to_wire::listed_task(record)));
-    let room = pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(pages::page(room, "k", begin, limit, read, shown).await?))
+    let room = large_pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(large_pages::page(room, "k", begin, limit, read, shown).await?))
 }
 
 /// Starts a plan

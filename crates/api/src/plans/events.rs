@@ -7,10 +7,11 @@ use ledger::TimedEvent;
 use wire::events::MEDIA_TYPE;
 use wire::plans as shape;
 
-use super::{Answer, Shared, pages, plan, records, tasks};
+use super::{Answer, Shared, plan, records, tasks};
 use crate::auth::Principal;
 use crate::events::{self, PlanFollower};
 use crate::extract::{self, Query};
+use crate::large_pages;
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 
@@ -106,8 +107,8 @@ impl Wanted {
                     state.read(state.ledger.plan_events(plan, task, after.unwrap_or(0), limit)).await
                 };
                 let shown = |event: &TimedEvent| Ok((event.seq, to_wire::event(event)?));
-                let room = pages::room(&state, request);
-                Ok(HttpResponse::Ok().json(pages::page(room, "e", after, limit, read, shown).await?))
+                let room = large_pages::room(&state, request);
+                Ok(HttpResponse::Ok().json(large_pages::page(room, "e", after, limit, read, shown).await?))
             }
             Self::Stream { after } => {
                 let follower = PlanFollower { plan, task, after };

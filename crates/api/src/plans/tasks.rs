@@ -11,9 +11,10 @@ use ledger::CheckpointRecord;
 use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Forwarding, Shared, behind_write, carry_out, pages, reason, records};
+use super::{Answer, Forwarding, Shared, behind_write, carry_out, reason, records};
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::Routed;
+use crate::large_pages;
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::Refusal;
 
@@ -64,8 +65,8 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
         let item = to_wire::checkpoint(saved, known.get(&saved.definition).map_or(&[], Vec::as_slice))?;
         Ok((saved.checkpoint.version, item))
     };
-    let room = pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(pages::page(room, "c", begin, limit, read, shown).await?))
+    let room = large_pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(large_pages::page(room, "c", begin, limit, read, shown).await?))
 }
 
 /// The definitions of these checkpoints whose names are not known, each once.

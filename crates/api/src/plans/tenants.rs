@@ -7,10 +7,11 @@ use ledger::TaskRecord;
 use wire::Code;
 use wire::plans as shape;
 
-use super::{Answer, Forwarding, Shared, author, behind_write, pages, records};
+use super::{Answer, Forwarding, Shared, author, behind_write, records};
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
+use crate::large_pages;
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -54,8 +55,8 @@ pub async fn history(request: HttpRequest, state: Shared) -> Answer {
     }
     let read = async |before, limit| records::tenant_tasks(&state, sees, &tenant, before, limit).await;
     let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record)));
-    let room = pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(pages::page(room, "h", begin, limit, read, shown).await?))
+    let room = large_pages::room(&state, &request);
+    Ok(HttpResponse::Ok().json(large_pages::page(room, "h", begin, limit, read, shown).await?))
 }
 
 /// Breaks the lock of a tenant
