@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use domain::database_clock::HeldNonce;
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Token, TxHash};
+use domain::{HoldId, IdempotencyKey, InstanceId, Invalid, Nonce, Resource, SignerId, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
 use crate::sql::{Hold, Moment, record};
@@ -18,6 +18,7 @@ use crate::{
 
 pub(crate) use ids::{GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow, sequence_verdicts};
 
+/// The error of a row that no release writes.
 pub(crate) fn impossible(what: impl Display) -> Error {
     Error::Impossible(what.to_string().into())
 }
@@ -26,8 +27,19 @@ fn nonce(number: i64) -> Result<Nonce> {
     u64::try_from(number).map_err(impossible).and_then(|number| Nonce::new(number).map_err(impossible))
 }
 
-pub(crate) fn count(number: i64) -> Result<u64> {
-    u64::try_from(number).map_err(impossible)
+/// A number of a row in its own type.
+pub(crate) fn number<T: TryFrom<i64, Error: Display>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(impossible)
+}
+
+/// A number of a row that is never below 0.
+pub(crate) fn count(count: i64) -> Result<u64> {
+    number(count)
+}
+
+/// A name of a row where an empty text stands for none.
+pub(crate) fn name<T>(text: &str, parse: fn(&str) -> std::result::Result<T, Invalid>) -> Result<Option<T>> {
+    if text.is_empty() { Ok(None) } else { parse(text).map(Some).map_err(impossible) }
 }
 
 fn hold(text: &str) -> Result<HoldId> {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use domain::job::{Backoff, Metadata, OnRecovery, Priority, Requirements, Route, Spec};
-use domain::{Invalid, JobKind, Label, Language, PoolName, SessionId, TenantId, TraceParent};
+use domain::{JobKind, Label, Language, PoolName, SessionId, TenantId, TraceParent};
 
 use super::plan::{New, requires};
 use crate::Result;
-use crate::records::impossible;
+use crate::records::{impossible, name, number};
 use crate::sql::{Id, Rows, Statement, record};
 
 /// Declares the list, and the function that gives the columns to a statement in the same order.
@@ -174,15 +174,6 @@ fn list(form: &str) -> String {
 /// Strings by their keys, as they are kept: JSON text.
 fn json(strings: &BTreeMap<String, String>) -> String {
     serde_json::to_string(strings).expect("texts always serialise")
-}
-
-/// A name where an empty text stands for none.
-pub(crate) fn name<T>(text: &str, parse: fn(&str) -> std::result::Result<T, Invalid>) -> Result<Option<T>> {
-    if text.is_empty() { Ok(None) } else { parse(text).map(Some).map_err(impossible) }
-}
-
-pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
-    T::try_from(number).map_err(impossible)
 }
 
 #[cfg(test)]

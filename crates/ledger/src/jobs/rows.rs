@@ -8,13 +8,13 @@ use domain::limits::DELAY_MS_MAX;
 use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PoolName, TenantId, Timestamp};
 use serde::Deserialize;
 
-use super::columns::{NeedsRow, SpecRow, name, number};
+use super::columns::{NeedsRow, SpecRow};
 use super::plan::{KeptSubmit, group_key};
 use super::{
     Finished, HELD_DUE_MICROS, HeldAttempt, JobRecord, KeptJobKey, KeptSelection, LiveJob, OrphanedLane,
     RevokedAttempt, UnderWay, UnfinishedCount, WaitingGroup,
 };
-use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
+use crate::records::{self, JUST_ABOVE, KeyRow, impossible, name, number};
 use crate::sql::{Id, Moment, record};
 use crate::{Error, KeyScope, Result};
 

@@ -13,8 +13,7 @@ use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timesta
 use serde::{Deserialize, Serialize};
 
 use super::{Author, CheckpointRecord, FoundTask, KeptPlan, KeptRetry, PlanRecord, TaskRecord, TimedEvent};
-use crate::jobs::columns::number;
-use crate::records::{KeyRow, impossible};
+use crate::records::{KeyRow, impossible, number};
 use crate::sql::{Moment, PlanKey, TaskKey, record};
 use crate::{Error, Result};
 

@@ -8,8 +8,8 @@ use domain::{ClientRef, NodeId, PoolName, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::{SessionAccess, SessionCounts, SessionRecord, SessionResult, SessionResults};
-use crate::jobs::columns::{NeedsRow, name, number};
-use crate::records::{KeyRow, impossible};
+use crate::jobs::columns::NeedsRow;
+use crate::records::{KeyRow, impossible, name, number};
 use crate::sql::{Id, Moment, record};
 use crate::{Error, Result};
 

@@ -15,7 +15,6 @@ use super::committer::Written;
 use super::fence::keep_keys;
 use super::{Decided, Store, Way, audit};
 use crate::jobs::PAGE_BYTES_MAX;
-use crate::jobs::columns::number;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
@@ -27,7 +26,7 @@ use crate::plans::{
     PlanBatch, PlanCount, PlanCreated, PlanFilter, PlanRecord, PlanVerdict, Plans, RetryKey, TaskRecord,
     TimedEvent, lock_owner,
 };
-use crate::records;
+use crate::records::{self, number};
 use crate::sql::{Moment, PlanKey, Statement, TaskKey, Transaction, narrowed, statement};
 use crate::store::jobs::{between, ids};
 use crate::train::{FenceClaim, Link, lease_ended};
