@@ -182,7 +182,7 @@ pub enum Event {
     },
     /// There is no connection; the next try is after the pause.
     Lost {
-        /// Why.
+        /// What ended the connection, or kept it from being made.
         reason: String,
         /// How long it waits.
         pause: Duration,
@@ -191,7 +191,7 @@ pub enum Event {
     Problem {
         /// The code.
         code: String,
-        /// What.
+        /// The problem, in words.
         detail: String,
     },
     /// An attempt begins.
@@ -229,7 +229,7 @@ pub enum AttemptEnd {
     Succeeded,
     /// It failed.
     Failed {
-        /// Why.
+        /// The reason, in words.
         message: String,
         /// Whether another attempt may succeed.
         retryable: bool,

@@ -115,7 +115,7 @@ pub struct PastAttempt {
     pub ended: Ended,
     /// Why, in words; empty for a success.
     pub reason: String,
-    /// When.
+    /// When the attempt ended, by the database's clock.
     pub at: Timestamp,
 }
 

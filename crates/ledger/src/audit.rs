@@ -22,7 +22,7 @@ pub struct AuditRecord {
     pub before: Option<String>,
     /// How it is.
     pub after: Option<String>,
-    /// Why.
+    /// The reason that was given.
     pub reason: Option<String>,
     /// The id of the request.
     pub request_id: Option<String>,

@@ -135,7 +135,7 @@ pub enum BulkMade {
 /// A bulk operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkRecord {
-    /// Which.
+    /// The operation's id.
     pub id: BulkId,
     /// See [`NewBulk::principal`].
     pub principal: String,
@@ -224,7 +224,7 @@ impl BulkFound {
 /// A bulk operation under way, and whether its owner is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenBulk {
-    /// Which.
+    /// The operation's id.
     pub id: BulkId,
     /// See [`BulkRecord::principal`].
     pub principal: String,

@@ -40,7 +40,7 @@ pub const PARTITION_DAYS_AHEAD: u64 = 3;
 /// A lane, its owner, and the token of the lease by which it owns the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Which.
+    /// The lane's name.
     pub id: LaneId,
     /// The instance that writes.
     pub owner: InstanceId,
@@ -111,7 +111,7 @@ pub enum Unwritten {
 /// A job for the reader, finished or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// Which.
+    /// The job's id.
     pub id: JobId,
     /// Whose owner dispatches it, or did last.
     pub lane: LaneId,
@@ -159,7 +159,7 @@ impl JobRecord {
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
     /// Its attempts were used up.
     pub exhausted: bool,
@@ -167,7 +167,7 @@ pub struct Finished {
     pub result: Option<String>,
     /// What went wrong, in words.
     pub error: Option<String>,
-    /// When.
+    /// When the job ended, by the database's clock.
     pub finished_at: Timestamp,
     /// When its slot was free again. At once where its node ended it or no node had it.
     pub released_at: Option<Timestamp>,
@@ -184,7 +184,7 @@ pub struct HeldAttempt {
     pub job: JobId,
     /// Whose owner waits for it.
     pub lane: LaneId,
-    /// Which.
+    /// The attempt's number.
     pub attempt: Attempt,
     /// DISPATCHED or RUNNING.
     pub state: State,
@@ -195,7 +195,7 @@ pub struct HeldAttempt {
 /// A lane that has something due, and no live owner but perhaps the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanedLane {
-    /// Which.
+    /// The lane's name.
     pub lane: LaneId,
     /// The instance that still has its lease: one that is not live, where the caller judges whether to take the lane over
     /// at once; or the caller, which may serve another lane under it. `None` where the lease is free.

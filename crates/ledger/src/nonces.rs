@@ -13,7 +13,7 @@ use crate::train::Link;
 pub struct Read<T> {
     /// What was read.
     pub value: T,
-    /// When.
+    /// When it was read, by the database's clock.
     pub at: Timestamp,
 }
 

@@ -231,7 +231,7 @@ pub struct CheckpointRecord {
     pub run: u32,
     /// Under which definition of the task.
     pub definition: u32,
-    /// When.
+    /// When it was written, by the database's clock.
     pub saved_at: Timestamp,
 }
 
@@ -240,7 +240,7 @@ pub struct CheckpointRecord {
 pub struct TimedEvent {
     /// Its number in the plan, from 1. A recovery of the ledger leaves numbers out.
     pub seq: u64,
-    /// When.
+    /// When it was written, by the database's clock.
     pub at: Timestamp,
     /// The task, if it is about one.
     pub task: Option<TaskId>,

@@ -40,7 +40,7 @@ pub struct SessionFilter {
 /// A session for the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Which.
+    /// The session's id.
     pub id: SessionId,
     /// What was asked.
     pub spec: Spec,

@@ -83,7 +83,7 @@ pub enum Kept {
     },
     /// Its holder says that this connection is over.
     Offline {
-        /// Which.
+        /// The connection's epoch.
         epoch: Epoch,
     },
     /// Nothing, or nothing that can be read.

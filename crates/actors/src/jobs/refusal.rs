@@ -10,7 +10,7 @@ pub enum Refusal {
     /// Another instance owns the job's lane.
     #[error("the job's lane is owned by {owner}")]
     NotOwner {
-        /// Which.
+        /// The owner.
         owner: InstanceId,
     },
     /// The job's lane has no owner at the moment; another instance adopts it within seconds.

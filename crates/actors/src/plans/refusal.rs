@@ -36,7 +36,7 @@ pub enum Refusal {
     /// Another instance owns the plan.
     #[error("the plan is owned by {owner}")]
     NotOwner {
-        /// Which.
+        /// The owner.
         owner: InstanceId,
     },
     /// The plan has no owner at the moment; an instance adopts it within seconds.

@@ -42,7 +42,7 @@ pub struct RetryRequest {
     pub config: Option<Arc<str>>,
     /// How many attempts of a stage may fail.
     pub max_attempts: Option<u32>,
-    /// Why.
+    /// The reason, in the words of the person who retries. The events show it.
     pub reason: Arc<str>,
 }
 

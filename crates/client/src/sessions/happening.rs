@@ -15,7 +15,7 @@ pub enum Happening {
     },
     /// There is no connection; the next try is after the pause.
     Lost {
-        /// Why.
+        /// What ended the connection, or kept it from being made.
         reason: String,
         /// How long it waits.
         pause: Duration,

@@ -40,7 +40,7 @@ pub enum Event {
     Revoked {
         /// Which attempt.
         attempt: Attempt,
-        /// Why.
+        /// The reason.
         why: Revoked,
     },
     /// A caller cancels the job.
@@ -173,7 +173,7 @@ pub enum Step {
     },
     /// FINISHED.
     Finish {
-        /// How.
+        /// How the job ended.
         outcome: Outcome,
         /// All its attempts are used up: it is dead.
         dead: bool,

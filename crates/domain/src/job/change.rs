@@ -68,7 +68,7 @@ pub enum Change {
     End {
         /// Which job.
         job: JobId,
-        /// How.
+        /// How the job ended.
         outcome: Outcome,
         /// All its attempts are used up.
         dead: bool,
@@ -83,7 +83,7 @@ pub enum Change {
         job: JobId,
         /// Which attempt.
         attempt: Attempt,
-        /// Whose.
+        /// The node that has the attempt.
         node: NodeId,
     },
     /// FINISHED with the output of the newest attempt.
@@ -92,7 +92,7 @@ pub enum Change {
         job: JobId,
         /// Which attempt.
         attempt: Attempt,
-        /// Whose.
+        /// The node that has the attempt.
         node: NodeId,
         /// What it gave: JSON text.
         output: String,
@@ -103,7 +103,7 @@ pub enum Change {
         job: JobId,
         /// Which attempt.
         attempt: Attempt,
-        /// Whose.
+        /// The node that has the attempt.
         node: NodeId,
         /// How: `Failed` as its node says, or revoked, where the node is lost or does not list it and the lane's owner does not
         /// hear of that. It counts.

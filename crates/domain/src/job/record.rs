@@ -43,7 +43,7 @@ pub enum JobVerdict {
 /// A job that is not finished, with all that it takes to dispatch it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveJob {
-    /// Which.
+    /// The job's id.
     pub id: JobId,
     /// Whose owner dispatches it.
     pub lane: LaneId,
@@ -78,7 +78,7 @@ pub struct LiveJob {
 pub struct UnderWay {
     /// Of which job.
     pub job: JobId,
-    /// Which.
+    /// The attempt's number.
     pub attempt: Attempt,
     /// Whether its node has acknowledged it.
     pub state: State,
@@ -90,7 +90,7 @@ pub struct UnderWay {
 pub struct RevokedAttempt {
     /// Of which job.
     pub job: JobId,
-    /// Which.
+    /// The attempt's number.
     pub attempt: Attempt,
     /// How long ago it was taken back, in milliseconds by the database's clock.
     pub ago_ms: u64,
@@ -108,7 +108,7 @@ pub struct WaitingGroup {
 /// A delayed job that waits from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromotedJob {
-    /// Which.
+    /// The job's id.
     pub job: JobId,
     /// Its priority.
     pub priority: Priority,

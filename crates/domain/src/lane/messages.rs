@@ -106,7 +106,7 @@ pub struct CompletionRequest<C: Callers> {
     pub job: JobId,
     /// Which attempt.
     pub attempt: Attempt,
-    /// Whose.
+    /// The node that has the attempt.
     pub node: NodeId,
     /// JSON text.
     pub output: String,

@@ -46,7 +46,7 @@ pub struct StageState {
 /// A task in its newest run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskState {
-    /// Which.
+    /// The task's id.
     pub id: TaskId,
     /// What was asked.
     pub spec: Arc<TaskSpec>,
@@ -85,7 +85,7 @@ pub struct TaskState {
 /// A plan and all its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanState {
-    /// Which.
+    /// The plan's id.
     pub id: PlanId,
     /// What was asked.
     pub spec: Arc<PlanSpec>,
@@ -146,7 +146,7 @@ pub enum Command {
         task: TaskId,
         /// Which job.
         job: JobId,
-        /// How.
+        /// How the job ended.
         end: StageEnd,
     },
     /// The job that a task waits for is over, and so is every attempt of it.
@@ -248,7 +248,7 @@ pub struct StageStart {
 pub struct PlanEvent {
     /// To this task; `None` to the plan.
     pub task: Option<TaskId>,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
     /// In which run of the task.
     pub run: Option<u32>,

@@ -59,7 +59,7 @@ pub enum Acquired {
     Lease(Token),
     /// Another instance has it.
     Held {
-        /// Which.
+        /// The owner.
         owner: InstanceId,
         /// How long it still runs, in milliseconds.
         expires_in_ms: u64,

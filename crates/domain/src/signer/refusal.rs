@@ -11,14 +11,14 @@ use crate::nonce::{GrantAnswer, ResolveRefusal};
 pub enum Refusal {
     /// Another instance has the signer's lease.
     LeaseHeld {
-        /// Which.
+        /// The instance that has the lease.
         owner: InstanceId,
         /// How long it still runs, in milliseconds.
         expires_in_ms: u64,
     },
     /// Another instance owns the signer, and serves it for as long as there is work (worker-queue mode).
     NotOwner {
-        /// Which.
+        /// The owner.
         owner: InstanceId,
         /// How long its lease still runs unless it is renewed, in milliseconds.
         expires_in_ms: u64,

@@ -130,7 +130,7 @@ pub enum Registering {
 /// The connection that has the record of a node which is attached here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// Which one.
+    /// The connection's epoch.
     pub epoch: Epoch,
     /// Whether its instance shows that it is there.
     pub is_there: bool,
@@ -211,7 +211,7 @@ pub enum Effect {
     Commit {
         /// The results.
         results: Vec<(Slot, End)>,
-        /// How.
+        /// How to commit them.
         terms: CommitTerms,
     },
     /// Ask the ledger which of the node's attempts are unfinished, and tell the lanes of those that the node does not

@@ -30,22 +30,22 @@ pub enum Effect {
     Acknowledged(Slot),
     /// The node will not begin this attempt: its slot is to be freed, and its lane learns of it.
     Rejected {
-        /// Which.
+        /// The attempt.
         slot: Slot,
-        /// Why.
+        /// The reason, in the node's words.
         reason: String,
     },
     /// How far an attempt is; may be lost.
     Progress {
-        /// Which.
+        /// The attempt.
         slot: Slot,
-        /// How far.
+        /// How far it is.
         progress: Progress,
     },
     /// The result is to be committed, and then [`super::Connection::committed`] or [`super::Connection::stale`] to be
     /// called. Comes once for an attempt, however often the node sends it meanwhile.
     Result {
-        /// Of which attempt.
+        /// The attempt.
         slot: Slot,
         /// The result.
         end: End,
@@ -54,7 +54,7 @@ pub enum Effect {
     Free(Slot),
     /// The connection is to be closed. The last effect there is.
     Close {
-        /// With which code.
+        /// The reason, as a code.
         code: CloseCode,
         /// Why, in words fit for the node.
         why: String,

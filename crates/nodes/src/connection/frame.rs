@@ -28,14 +28,14 @@ pub enum FromNode {
     Ack(Slot),
     /// It does not begin this attempt.
     Reject {
-        /// Which.
+        /// The attempt.
         slot: Slot,
-        /// Why.
+        /// The reason, in the node's words.
         reason: String,
     },
     /// Progress of an attempt.
     Progress {
-        /// Of which attempt.
+        /// The attempt.
         slot: Slot,
         /// How far it is.
         progress: Progress,

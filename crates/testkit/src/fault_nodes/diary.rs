@@ -85,7 +85,7 @@ impl Diary {
 pub struct Line {
     /// When, in microseconds since 1970.
     pub at_us: u64,
-    /// What.
+    /// What the node wrote.
     pub wrote: Wrote,
 }
 

@@ -37,7 +37,7 @@ pub enum From {
     Start,
     /// Behind the stages that an earlier checkpoint covers.
     Version {
-        /// Which.
+        /// The checkpoint.
         checkpoint: Checkpoint,
         /// The definition under which it was written: the stages that it covers are these.
         stages: Arc<[StageSpec]>,
