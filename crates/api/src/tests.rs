@@ -80,7 +80,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     let registry = nodes::Registry::new(id.clone(), domain::NodeTimeouts::DEFAULT);
     let arbiters = actors::arbiters::Arbiters::start(std::num::NonZeroUsize::MIN).unwrap();
     let clock = actors::database_clock::SharedClock::new(Duration::from_secs(1));
-    let ground = actors::jobs::Dependencies {
+    let dependencies = actors::jobs::Dependencies {
         ledger: Arc::clone(&ledger),
         bus: Arc::clone(&bus),
         me: id.clone(),
@@ -91,14 +91,14 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         arbiters: arbiters.clone(),
         clock: clock.clone(),
     };
-    let terms = actors::jobs::LaneConfig {
+    let config = actors::jobs::LaneConfig {
         lease: Duration::from_secs(15),
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
         purge_every: actors::jobs::limits::PURGE_EVERY,
     };
-    let jobs = actors::jobs::Jobs::start(ground, terms);
-    let ground = actors::plans::Dependencies {
+    let jobs = actors::jobs::Jobs::start(dependencies, config);
+    let dependencies = actors::plans::Dependencies {
         ledger: Arc::clone(&ledger),
         jobs: jobs.clone(),
         failure_detector: failure_detector.clone(),
@@ -106,14 +106,14 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         arbiters: arbiters.clone(),
         clock: clock.clone(),
     };
-    let terms = actors::plans::PlanConfig {
+    let config = actors::plans::PlanConfig {
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
         purge_every: actors::plans::PURGE_EVERY,
         owned_bytes_max: actors::plans::OWNED_PLANS_BYTES_MAX,
         lock: Duration::from_secs(9_000),
     };
-    let plans = actors::plans::Plans::start(ground, terms);
+    let plans = actors::plans::Plans::start(dependencies, config);
     let signers = actors::signers::Signers::start(
         arbiters,
         Arc::clone(&ledger),

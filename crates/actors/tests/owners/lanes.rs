@@ -57,13 +57,13 @@ async fn open_as(
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
     let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-    let terms = JoinOptions {
+    let options = JoinOptions {
         lease: Duration::from_secs(15),
         first_mode: Mode::WorkerQueue,
         patience: Duration::from_secs(5),
     };
     let membership =
-        Membership::join(real.clone(), Arc::clone(&bus), &identity, process, terms).await.unwrap();
+        Membership::join(real.clone(), Arc::clone(&bus), &identity, process, options).await.unwrap();
     let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
     let clock = SharedClock::new(Duration::from_secs(1));
     let dependencies = Dependencies {
@@ -366,12 +366,12 @@ async fn a_ledger_that_stalls_keeps_no_instance_from_announcing_its_presence() {
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("other-1").unwrap(), url: "http://other".to_owned() };
     let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-    let terms = JoinOptions {
+    let options = JoinOptions {
         lease: Duration::from_secs(15),
         first_mode: Mode::WorkerQueue,
         patience: Duration::from_secs(5),
     };
-    let _membership = Membership::join(ledger, Arc::clone(&bus), &identity, process, terms).await.unwrap();
+    let _membership = Membership::join(ledger, Arc::clone(&bus), &identity, process, options).await.unwrap();
     let ids = [identity.id];
     let is_present = async || bus.present(&ids).await.unwrap().contains_key(&ids[0]);
     while plan.stalled.load(Ordering::SeqCst) == 0 || !is_present().await {

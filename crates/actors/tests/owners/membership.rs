@@ -44,8 +44,8 @@ impl Joined {
         let me = InstanceId::parse("me-1").unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
         let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-        let terms = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
-        let membership = Membership::join(ledger.clone(), bus, &identity, process, terms).await.unwrap();
+        let options = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
+        let membership = Membership::join(ledger.clone(), bus, &identity, process, options).await.unwrap();
         Self { membership, ledger: real, flaky: ledger, plan, me, _folder: folder }
     }
 

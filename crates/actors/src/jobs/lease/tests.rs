@@ -13,10 +13,10 @@ async fn the_token_of_the_instances_own_lease_is_raised_here_unless_another_inst
     let ledger = Ledger::open().await;
     let identity = Identity { id: instance("me-1"), url: "http://me".to_owned() };
     let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-    let terms =
+    let options =
         JoinOptions { lease: LENGTH, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
     let bus = bus::Hub::default().join();
-    let membership = Membership::join(ledger.handle.clone(), bus, &identity, process, terms).await.unwrap();
+    let membership = Membership::join(ledger.handle.clone(), bus, &identity, process, options).await.unwrap();
     let own = Arc::new(OwnLease::new(membership.instance_lease(), membership.failure_detector()));
     let before = own.token().unwrap();
     let [one, other] = [LaneLease::Own(Arc::clone(&own)), LaneLease::Own(own)];
