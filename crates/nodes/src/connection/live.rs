@@ -75,6 +75,8 @@ enum Stage {
 struct Sent {
     slot: Slot,
     at: Instant,
+    /// When the last bytes came of a message behind which the answer may wait; until then, when it was sent.
+    arrived: Instant,
     is_late: bool,
 }
 
@@ -189,11 +191,17 @@ impl Live {
     }
 
     pub(super) fn on_bytes(&mut self, since: Instant, now: Instant) -> Effects {
-        let NodeTimeouts { heartbeat, offline, .. } = self.timeouts;
+        let NodeTimeouts { heartbeat, offline, unanswered, .. } = self.timeouts;
         if since.saturating_duration_since(self.heard) >= offline {
             return vec![];
         }
         self.arrived = now;
+        for sent in &mut self.sent {
+            // Before a message that began later, the answer was due.
+            if since.saturating_duration_since(sent.at) < unanswered {
+                sent.arrived = now;
+            }
+        }
         if now.duration_since(self.refreshed) < heartbeat {
             return vec![];
         }
@@ -213,8 +221,8 @@ impl Live {
         while self.sent.front().is_some_and(|sent| !is_unanswered(&self.slots, sent)) {
             self.sent.pop_front();
         }
-        if let Some(Sent { slot, at, .. }) = self.sent.front()
-            && now.duration_since(self.arrived.max(*at)) >= unanswered
+        if let Some(Sent { slot, arrived, .. }) = self.sent.front()
+            && now.duration_since(*arrived) >= unanswered
         {
             return Err(format!("{slot} was not answered within {} ms", unanswered.as_millis()));
         }
@@ -250,7 +258,7 @@ impl Live {
         }
         self.withdrawn.forget(slot);
         self.slots.insert(slot, Held::new(Stage::Sent, now));
-        self.sent.push_back(Sent { slot, at: now, is_late: false });
+        self.sent.push_back(Sent { slot, at: now, arrived: now, is_late: false });
         Ok(vec![Effect::Send(ToNode::Dispatch(dispatch))])
     }
 

@@ -530,11 +530,14 @@ fn a_message_whose_bytes_come_excuses_silence_if_it_began_in_time() {
     assert!(why_closed(&rig.after(1)).1.contains("no heartbeat"));
 
     let mut owing = Rig::sent(&[1]);
-    let begin = owing.now;
-    arrives(&mut owing, begin, UNANSWERED_MS);
-    owing.after(UNANSWERED_MS - 1);
+    for ms in [UNANSWERED_MS - 1, UNANSWERED_MS / 2] {
+        let begin = owing.now;
+        arrives(&mut owing, begin, ms);
+    }
+    let third = owing.now;
+    arrives(&mut owing, third, UNANSWERED_MS - 1);
     assert!(!owing.connection.is_over());
-    assert!(why_closed(&owing.after(1)).1.contains("was not answered"));
+    assert!(why_closed(&owing.after(1)).1.contains("was not answered"), "it was due before the third one");
 }
 
 #[test]
