@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use actix_web::HttpRequest;
 use serde::Serialize;
+use tokio::time::timeout_at;
 
 use crate::auth::Principal;
 use crate::limits::{PIECE_RECORDS_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX};
@@ -44,7 +45,16 @@ pub async fn page<R, K: Copy + Display, T: Serialize>(
     loop {
         // One more than fits tells whether there is another page.
         let left = limit - items.len() as u32;
-        let records = read(last, PIECE_RECORDS_MAX.min(left + 1)).await?;
+        let reading = read(last, PIECE_RECORDS_MAX.min(left + 1));
+        let records = if items.is_empty() {
+            reading.await?
+        } else {
+            // The next page waits for what takes too long.
+            match timeout_at(room.until.into(), reading).await {
+                Ok(records) => records?,
+                Err(_late) => return Ok(wire::List { items, next_cursor: cursor(last) }),
+            }
+        };
         if records.is_empty() {
             return Ok(wire::List { items, next_cursor: None });
         }
@@ -139,6 +149,17 @@ mod tests {
             assert_eq!(page.next_cursor.as_deref(), next_cursor);
             assert_eq!(page.items.len(), usize::from(next_cursor.is_some()));
         }
+    }
+
+    #[actix_web::test]
+    async fn a_page_that_has_an_item_waits_for_no_more_when_its_time_is_over() {
+        let read = async |after: Option<u32>, _: u32| match after {
+            None => Ok(vec![1]),
+            Some(_) => std::future::pending().await,
+        };
+        let room = Room { until: Instant::now() + Duration::from_millis(50), ..room(&shares(usize::MAX)) };
+        let page = page(room, "x", None, 10, read, |n| item(*n, 1)).await.unwrap();
+        assert_eq!((page.items.len(), page.next_cursor.as_deref()), (1, Some("x.1")));
     }
 
     #[actix_web::test]
