@@ -525,9 +525,12 @@ async fn commit_batches<C: CommitBatch, E: Engine<C>>(
     }
     metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
     metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
-    for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
-        waiting.tell(verdict);
-    }
+    // A defect in a verdict costs the answers that are left: their callers hear that the outcome is unknown.
+    guarded_call("the answers to a train", || {
+        for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
+            waiting.tell(verdict);
+        }
+    });
     // The train behind may be committed.
     drop(arrived);
     for _ in 0..C::TURNS_BETWEEN {

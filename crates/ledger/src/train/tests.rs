@@ -215,10 +215,17 @@ impl CommitBatch for Parcel {
     fn fence_claim(&self) -> Option<FenceClaim<'_>> {
         None
     }
+
+    fn is_durable(verdict: &Self::Verdict) -> bool {
+        assert_ne!(*verdict, DEFECTIVE, "made on purpose");
+        false
+    }
 }
 
 /// The claim of a parcel that cannot be looked at.
 const DEFECT: u32 = u32::MAX;
+/// The verdict that cannot be looked at: that of the first train of an engine of this name.
+const DEFECTIVE: (&str, usize) = ("defective", 1);
 
 struct Named(&'static str, usize);
 
@@ -254,6 +261,15 @@ async fn a_defect_in_a_batch_costs_those_that_wait_with_it_and_not_the_committer
     let unknown = commit(DEFECT).await.unwrap_err();
     assert!(unknown.may_have_written(), "{unknown:?}");
     assert_eq!(commit(1).await.unwrap(), ("main", 1));
+}
+
+#[tokio::test]
+async fn a_defect_in_a_verdict_costs_the_answers_of_its_train_and_not_the_committer() {
+    let trains = Trains::start(&[runtime::Handle::current()], || Named(DEFECTIVE.0, 0));
+    let commit = |claim| trains.commit(Parcel { line: Some("line"), claim }, Duration::from_secs(9));
+    let unknown = commit(1).await.unwrap_err();
+    assert!(unknown.may_have_written(), "{unknown:?}");
+    assert_eq!(commit(1).await.unwrap(), (DEFECTIVE.0, 2));
 }
 
 /// Its first train waits until it is let go.
