@@ -10,7 +10,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use panic_guard::guarded_call;
 use parking_lot::{Condvar, Mutex};
+
+/// What the log calls the work of its own thread.
+const WRITING: &str = "the writing of the log";
 
 /// How much may wait to be written.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +113,8 @@ impl Shared {
         loop {
             if let Some(line) = state.waiting.pop_front() {
                 drop(state);
-                // What cannot be written is dropped.
-                let _ = out.write_all(&line);
+                // What cannot be written is dropped, and so is what a defect interrupts: the lines behind it tell of that.
+                let _ = guarded_call(WRITING, || out.write_all(&line));
                 state = self.state.lock();
                 state.lines -= 1;
                 state.bytes -= line.len();
@@ -118,7 +122,7 @@ impl Shared {
                 let lost = std::mem::take(&mut state.lost);
                 state.is_counting = true;
                 drop(state);
-                let _ = out.write_all(&count(lost));
+                let _ = guarded_call(WRITING, || out.write_all(&count(lost)));
                 state = self.state.lock();
                 state.is_counting = false;
             } else {
@@ -192,6 +196,21 @@ mod tests {
         assert!(queue.flush(LONG));
         let written: Vec<_> = lines.try_iter().collect();
         assert_eq!(written, ["line 0", "line 1", "line 2", "line 3", "6 lost", "later"]);
+    }
+
+    #[test]
+    fn a_defect_in_the_writer_costs_what_it_writes_and_not_the_log() {
+        let ((let_go, go), (written, lines)) = (mpsc::channel(), mpsc::channel());
+        let count = |lost: u64| -> Vec<u8> { panic!("made on purpose, when {lost} were lost") };
+        let queue = Queue::start(LIMITS, |_| false, Stuck { go, written }, count).unwrap();
+        for number in 0..=LIMITS.lines {
+            queue.push(format!("line {number}").as_bytes());
+        }
+        drop(let_go);
+        assert!(queue.flush(LONG), "the writer goes on");
+        queue.push(b"later");
+        assert!(queue.flush(LONG));
+        assert_eq!(lines.try_iter().last().as_deref(), Some("later"));
     }
 
     #[test]
