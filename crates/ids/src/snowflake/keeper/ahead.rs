@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use panic_guard::guarded_call;
 use tokio::task::JoinError;
 
 use super::super::Refusal;
@@ -117,8 +118,9 @@ impl Ahead {
     ) -> io::Result<()> {
         let mut id_file = self.id_file.take().expect("callers have looked");
         let (id_file, done) = blocking(move || {
-            let done = act(&mut id_file);
-            Ok((id_file, done))
+            // A defect must not lose the file: what it says could become false.
+            let done = guarded_call("the local file for worker numbers", || act(&mut id_file));
+            Ok((id_file, done.unwrap_or_else(|| Err(io::Error::other("a defect interrupted it")))))
         })
         .await?;
         self.id_file = Some(id_file);
@@ -155,5 +157,15 @@ mod tests {
         assert!(is_cancelled(&io::Error::other(task.await.unwrap_err())));
         let failed = blocking(|| Err::<(), _>(io::Error::other("a full disk"))).await;
         assert!(!is_cancelled(&failed.unwrap_err()));
+    }
+
+    #[tokio::test]
+    async fn a_file_operation_that_panics_has_failed_and_the_file_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("worker");
+        let (mut ahead, _) = Ahead::take(Some(file.clone())).await;
+        assert!(ahead.with(|_| panic!("made on purpose")).await.is_err());
+        assert!(file.exists());
+        assert!(ahead.remove().await && !file.exists());
     }
 }
