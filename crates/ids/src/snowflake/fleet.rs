@@ -23,10 +23,13 @@ pub(super) struct Watch {
     offset_ms: AtomicI64,
     /// What it shows while it stands; 0 while it runs.
     stands_at: AtomicU64,
+    /// The next look at it is a defect.
+    pub(super) next_look_panics: AtomicBool,
 }
 
 impl Clock for Watch {
     fn now_ms(&self) -> u64 {
+        assert!(!self.next_look_panics.swap(false, Ordering::Relaxed), "made on purpose");
         match self.stands_at.load(Ordering::Relaxed) {
             0 => (BEGIN_MS + self.begun.elapsed().as_millis() as u64)
                 .saturating_add_signed(self.offset_ms.load(Ordering::Relaxed)),
@@ -37,7 +40,12 @@ impl Clock for Watch {
 
 impl Watch {
     fn new(begun: Instant, offset_ms: i64) -> Arc<Self> {
-        Arc::new(Self { begun, offset_ms: AtomicI64::new(offset_ms), stands_at: AtomicU64::new(0) })
+        Arc::new(Self {
+            begun,
+            offset_ms: AtomicI64::new(offset_ms),
+            stands_at: AtomicU64::new(0),
+            next_look_panics: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn jump(&self, by_ms: i64) {

@@ -8,6 +8,9 @@
 //! Where the ledger went back in time, it may give the number to others below the mark that the file names: the generator
 //! is closed, then the file deleted. Where another instance has the number now, the file stays: that instance makes ids
 //! from the mark on, and so what the file says is true.
+//!
+//! After a defect in the keeper nobody knows where the ids by the file end, nor whether a recall was heeded. It begins anew:
+//! the generator is closed, then the file deleted, and ids go on under a number from the ledger alone.
 
 mod ahead;
 mod by_file;
@@ -21,6 +24,7 @@ use std::time::Duration;
 
 use domain::WorkerNumber;
 use ledger::{Marked, jittered};
+use panic_guard::{guarded, pause};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -31,6 +35,8 @@ use crate::limits::{FILE_LEAD_MS, GIVE_BACK_MAX, LEAD_MS_MIN, MARK_EVERY_MS_MAX,
 use ahead::Ahead;
 use seek::until_all_are_ahead;
 
+/// What the log calls the keeper.
+const KEEPER: &str = "the keeper of the worker number";
 /// Pause before another try to acquire a number, before jitter.
 const SEEK_AGAIN: Duration = Duration::from_secs(1);
 /// Pause before a failed renewal of the mark is tried again, before jitter, however many callers ask for ids.
@@ -69,7 +75,8 @@ struct KeeperContext {
     shared: Arc<Shared>,
     /// The checksum of where the ledger is, as the file has it.
     ledger_address: String,
-    /// The number of the local file, and the first time after all ids that this process and those before it have made of it.
+    /// The number of the local file, and the first time after all ids that this process and those before it have made of it;
+    /// while it may make more, after all that it can make.
     made_by_file: Option<(WorkerNumber, u64)>,
 }
 
@@ -104,19 +111,31 @@ impl Keeper {
     /// First tells how long the local file still proves a number.
     pub(super) async fn run(mut self, prove: oneshot::Sender<Option<Duration>>) {
         let (mut ahead, record) = Ahead::take(self.context.options.file.clone()).await;
-        let record = record.filter(|record| self.context.is_proof(record));
+        let mut record = record.filter(|record| self.context.is_proof(record));
         // The receiver may be gone.
         let _ = prove.send(record.as_ref().map(|record| self.context.proves_for(record)));
+        while guarded(KEEPER, self.keep_numbers(&mut ahead, record.take())).await.is_none() {
+            if let Some(generator) = self.context.shared.current.load_full() {
+                self.context.close(&generator);
+            }
+            ahead.remove().await;
+            pause().await;
+        }
+        self.context.tell(Phase::Stopped);
+    }
+
+    /// Keeps one number after the other, at first that of the file, until the generator is stopped.
+    async fn keep_numbers(&mut self, ahead: &mut Ahead, record: Option<Record>) {
         let mut held = match record {
             Some(record) => {
                 (self.is_wanted, self.is_needed) = (true, true);
-                self.go_on_by_file(&mut ahead, record).await
+                self.go_on_by_file(ahead, record).await
             }
             None => None,
         };
         loop {
             if let Some(held) = held.take() {
-                self.keep(&mut ahead, held).await;
+                self.keep(ahead, held).await;
             }
             let is_over = self.source.has_changed().is_err();
             let source = self.source.borrow_and_update().clone();
@@ -133,16 +152,15 @@ impl Keeper {
                         }
                         is_unreached
                     });
-                    self.rest(pending(), &mut ahead).await;
+                    self.rest(pending(), ahead).await;
                 }
                 NumberSource::Instance(numbers) => {
-                    if self.is_wanted || self.wait_until_wanted(&mut ahead, &numbers).await {
-                        held = self.seek(&mut ahead, numbers).await;
+                    if self.is_wanted || self.wait_until_wanted(ahead, &numbers).await {
+                        held = self.seek(ahead, numbers).await;
                     }
                 }
             }
         }
-        self.context.tell(Phase::Stopped);
     }
 
     /// Waits until a number is wanted or the source changes; whether one is wanted. That is when an id is asked for. After a

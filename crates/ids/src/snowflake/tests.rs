@@ -11,6 +11,7 @@ use super::fleet::{Fleet, fixed, pass, with_file};
 use super::*;
 
 mod by_file;
+mod defects;
 
 fn number(n: u16) -> WorkerNumber {
     WorkerNumber::new(n).unwrap()

@@ -43,6 +43,7 @@ impl Keeper {
         let generator =
             Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
         let begun = *self.recalled.borrow_and_update();
+        self.context.made_by_file = Some((record.number, record.mark_ms));
         // The number that was acquired from the ledger, and of whose lease no mark is committed yet.
         let mut acquired: Option<Held> = None;
         let mut went_back = false;
