@@ -27,9 +27,9 @@ use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
 use domain::{InstanceId, Mode, PlanId, Resource, SessionId, SignerId};
-use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_TO, Problem};
+use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_LEAVING, FORWARDED_TO, Problem};
 
-use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX};
+use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, HINT_AGE_MAX, HINTS_MAX, LEAVING_NAMED_MAX};
 use crate::peer_credential::{self, Subject};
 use crate::refusal::{PassedOn, Refusal};
 use crate::services::Incarnation;
@@ -104,8 +104,10 @@ enum Asked {
     Answered(HttpResponse),
     /// It does not own the key. It names this owner, if it knows one, in this answer.
     NotOwner(Option<InstanceId>, HttpResponse),
-    /// It could not be reached, or is leaving. It did nothing.
+    /// It could not be reached. It did nothing.
     Away,
+    /// It is leaving. It did nothing.
+    Leaving,
     /// It did nothing, and may be asked again.
     Again,
     /// It did nothing, because it does not accept this instance's credential, or does not know the caller's token.
@@ -317,7 +319,11 @@ impl Forwarder {
             }
             Asked::Away => {
                 incarnation.cluster_view.avoid(&owner.id);
-                if is_last { Err(away(owner)) } else { Ok(Next::Away) }
+                passed_over(owner, is_last)
+            }
+            Asked::Leaving => {
+                incarnation.cluster_view.avoid_leaving(&owner.id);
+                passed_over(owner, is_last)
             }
             Asked::Again if !is_last => Ok(Next::Again),
             Asked::Again | Asked::Distrusts => Err(redirect(owner)),
@@ -395,6 +401,10 @@ impl Forwarder {
         passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));
         let credential = self.credential(incarnation, member, forwarded);
         passed.headers.push((FORWARDED_CREDENTIAL, credential.into_bytes()));
+        let leaving = leaving(incarnation);
+        if !leaving.is_empty() {
+            passed.headers.push((FORWARDED_LEAVING, leaving.into_bytes()));
+        }
         let timeout = deadline.saturating_duration_since(Instant::now());
         // Subscribed before the look, so that a change in between is not missed.
         let mut changes = incarnation.cluster_view.changes();
@@ -495,6 +505,13 @@ impl Forwarder {
     }
 }
 
+/// The instances that are leaving, as [`FORWARDED_LEAVING`] names them.
+fn leaving(incarnation: &Incarnation) -> String {
+    let view = incarnation.cluster_view.view();
+    let named: Vec<_> = view.leaving().iter().take(LEAVING_NAMED_MAX).map(InstanceId::as_str).collect();
+    named.join(",")
+}
+
 fn same_scheme(mine: &str, theirs: &str) -> bool {
     let scheme = |url: &str| url.split_once(':').map(|(scheme, _)| scheme.to_owned());
     scheme(mine) == scheme(theirs)
@@ -503,7 +520,7 @@ fn same_scheme(mine: &str, theirs: &str) -> bool {
 fn read(answer: PassedBack) -> (&'static str, Asked) {
     let code = problem_of(&answer).and_then(|problem| Some((problem.known_code()?, problem)));
     let (result, owner) = match code {
-        Some((Code::Draining, _)) => return ("draining", Asked::Away),
+        Some((Code::Draining, _)) => return ("draining", Asked::Leaving),
         Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
         _ => ("answered", None),
     };
@@ -547,6 +564,11 @@ fn problem_text(answer: &PassedBack) -> String {
 /// The problem in an answer, for the statuses that tell about routing.
 fn problem_of(answer: &PassedBack) -> Option<Problem> {
     if matches!(answer.status, 409 | 503) { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+/// What remains to be done where an owner is avoided.
+fn passed_over(owner: &Member, is_last: bool) -> Result<Next, Refusal> {
+    if is_last { Err(away(owner)) } else { Ok(Next::Away) }
 }
 
 fn redirect(member: &Member) -> Refusal {

@@ -457,11 +457,16 @@ fn forwarded(state: &State, request: &mut ServiceRequest) -> Result<Option<Prove
     }
     match state.credentials.check(request.request()) {
         Ok(proven) => {
-            let me = &state.incarnation().identity.id;
+            let incarnation = state.incarnation();
+            let me = &incarnation.identity.id;
             if proven.to != me.as_str().as_bytes() {
                 // Another process had this address before.
                 let detail = format!("this is {me}, and the request was forwarded to another instance");
                 return Err(Refusal::new(Code::NotOwner, detail));
+            }
+            // The key may be one of theirs, and this instance the one to serve it from now on.
+            for leaving in peer_credential::leaving(request.headers()) {
+                incarnation.cluster_view.avoid_leaving(&leaving);
             }
             Ok(Some(proven))
         }

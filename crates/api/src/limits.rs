@@ -319,6 +319,8 @@ pub const FORWARDS_MAX: usize = 2_000;
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. If there are more, all are forgotten.
 pub const HINTS_MAX: usize = 100_000;
+/// Instances that are leaving which a forwarded request names: they fit the head of a request.
+pub const LEAVING_NAMED_MAX: usize = 16;
 /// Outages of forwarded requests that the log has told: of instances, and of callers at them. If there are more, all are
 /// forgotten.
 pub const OUTAGES_MAX: usize = 1_000;

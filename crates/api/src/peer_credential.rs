@@ -15,11 +15,12 @@ use actix_web::{HttpMessage, HttpRequest};
 use actors::database_clock::SharedClock;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::ClusterSecret;
+use domain::{ClusterSecret, InstanceId};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use wire::{
-    FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_NOTED, FORWARDED_PLACES, FORWARDED_TO,
+    FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_FOR_BULK, FORWARDED_LEAVING, FORWARDED_NOTED,
+    FORWARDED_PLACES, FORWARDED_TO,
 };
 
 use crate::limits::CREDENTIAL_AGE_MAX;
@@ -33,6 +34,7 @@ pub static PLACES: HeaderName = HeaderName::from_static(FORWARDED_PLACES);
 static BY: HeaderName = HeaderName::from_static(FORWARDED_BY);
 static TO: HeaderName = HeaderName::from_static(FORWARDED_TO);
 static CREDENTIAL: HeaderName = HeaderName::from_static(FORWARDED_CREDENTIAL);
+static LEAVING: HeaderName = HeaderName::from_static(FORWARDED_LEAVING);
 /// The headers that instances add to what they forward.
 static INSTANCE_HEADERS: [&HeaderName; 4] = [&BY, &TO, &PLACES, &CREDENTIAL];
 /// The headers that only instances may send.
@@ -231,6 +233,13 @@ pub fn is_for_bulk(request: &HttpRequest) -> bool {
 /// Whether another instance makes the request for a part of something that the audit has noted as a whole.
 pub fn is_noted(request: &HttpRequest) -> bool {
     request.extensions().get::<Proven>().is_some_and(|proven| proven.is_noted)
+}
+
+/// The instances that are leaving, as the one says that forwards the request. The credential does not cover them, so that an
+/// instance of the last release takes it: which instance a key is left to decides nothing about the key.
+pub fn leaving(headers: &HeaderMap) -> Vec<InstanceId> {
+    let named = headers.get(&LEAVING).and_then(|named| named.to_str().ok()).unwrap_or_default();
+    named.split(',').filter_map(|id| InstanceId::parse(id).ok()).collect()
 }
 
 /// Takes away what only instances may say. [`FORWARDED_PLACES`] stay, as an instance of 0.1.0 sends them without a credential:

@@ -20,7 +20,7 @@ use crate::Identity;
 /// A new instance joins the ring when it has renewed its lease for this long, and for the lease's length: until then it takes
 /// no lease of others that ran out.
 pub const RING_AGE: Duration = Duration::from_secs(3);
-/// How long an instance that could not be reached, or that is leaving, is avoided.
+/// How long an instance that could not be reached is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
 /// How long an instance that the ledger does not show any more counts as one whose lease has only run out: after a jump of the
 /// database's clock, or a long outage, nobody is shown before he has renewed his lease.
@@ -52,6 +52,8 @@ pub struct View {
     ring: Ring,
     /// The ring without those that are avoided now.
     reachable: Ring,
+    /// Those that are avoided since they are leaving.
+    leaving: Arc<[InstanceId]>,
     /// That one without this instance, once somebody has asked for it.
     others: Arc<OnceLock<Ring>>,
     members: Arc<HashMap<String, Member>>,
@@ -111,6 +113,12 @@ impl View {
             .collect()
     }
 
+    /// The live instances that are leaving, as far as this one has heard: see [`ClusterView::avoid_leaving`].
+    #[must_use]
+    pub fn leaving(&self) -> &[InstanceId] {
+        &self.leaving
+    }
+
     /// All live instances.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
@@ -140,10 +148,19 @@ struct Inner {
     /// For how long an instance has renewed its lease when it joins the ring.
     ring_age: Duration,
     view: ArcSwap<View>,
-    /// Who is avoided, and until when. The one lock under which the view is replaced.
-    avoided: Mutex<HashMap<InstanceId, Instant>>,
+    /// Who is avoided, and for how long. The one lock under which the view is replaced.
+    avoided: Mutex<HashMap<InstanceId, Avoided>>,
     changed: watch::Sender<()>,
     buses: Mutex<Buses>,
+}
+
+/// For how long an instance is avoided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Avoided {
+    /// It could not be reached.
+    Until(Instant),
+    /// It is leaving.
+    UntilItLeft,
 }
 
 /// What was found last of the buses that the live instances use.
@@ -178,6 +195,7 @@ impl ClusterView {
         let ring = Ring::new([me.id.as_str()]);
         let view = View {
             reachable: ring.clone(),
+            leaving: Arc::default(),
             others: Arc::default(),
             ring,
             members: Arc::new([(me.id.to_string(), member)].into()),
@@ -285,14 +303,28 @@ impl ClusterView {
         *buses = Buses { joined_since: (!differ).then_some(since), looked_at, compared };
     }
 
-    /// An instance could not be reached, or is leaving: it is avoided for a moment.
+    /// An instance could not be reached: it is avoided for a moment.
     pub fn avoid(&self, id: &InstanceId) {
+        self.avoid_for(id, Avoided::Until(Instant::now() + AVOIDED_FOR));
+    }
+
+    /// An instance is leaving, from which there is no way back: it is avoided until it has left, however long that takes.
+    /// Otherwise keys that others serve in its place would be handed off to it again.
+    pub fn avoid_leaving(&self, id: &InstanceId) {
+        self.avoid_for(id, Avoided::UntilItLeft);
+    }
+
+    fn avoid_for(&self, id: &InstanceId, how_long: Avoided) {
         if *id == self.inner.me {
             return;
         }
         let mut avoided = self.avoided();
-        let until = Instant::now() + AVOIDED_FOR;
-        if avoided.insert(id.clone(), until).is_none() {
+        let known = avoided.get(id).copied();
+        if known == Some(Avoided::UntilItLeft) {
+            return;
+        }
+        avoided.insert(id.clone(), how_long);
+        if known.is_none() || how_long == Avoided::UntilItLeft {
             self.replace(&mut avoided, |_| {});
         }
     }
@@ -334,7 +366,10 @@ impl ClusterView {
             .collect::<HashMap<_, _>>();
         let mut avoided = self.avoided();
         let before = avoided.len();
-        avoided.retain(|_, until| now < *until);
+        avoided.retain(|id, avoided| match avoided {
+            Avoided::Until(until) => now < *until,
+            Avoided::UntilItLeft => members.contains_key(id.as_str()),
+        });
         let view = self.inner.view.load();
         let lapsed = lapsed.chain(view.unseen(&shown, now)).collect::<HashMap<_, _>>();
         let is_known = view.ring == ring && *view.members == members && *view.lapsed == lapsed;
@@ -345,12 +380,14 @@ impl ClusterView {
         }
     }
 
-    fn replace(&self, avoided: &mut HashMap<InstanceId, Instant>, change: impl FnOnce(&mut View)) {
+    fn replace(&self, avoided: &mut HashMap<InstanceId, Avoided>, change: impl FnOnce(&mut View)) {
         let before = self.inner.view.load();
         let mut view = View::clone(&before);
         change(&mut view);
         let is_avoided = |id: &str| InstanceId::parse(id).is_ok_and(|id| avoided.contains_key(&id));
         view.others = Arc::default();
+        let leaving = avoided.iter().filter(|(_, how_long)| **how_long == Avoided::UntilItLeft);
+        view.leaving = leaving.map(|(id, _)| id.clone()).collect();
         view.reachable = if avoided.is_empty() { view.ring.clone() } else { view.ring.without(is_avoided) };
         if view.ring.version() != before.ring.version() {
             let (ring_version, instances) = (view.ring.version(), view.ring.members().len());
@@ -370,7 +407,7 @@ impl ClusterView {
         self.inner.buses.lock()
     }
 
-    fn avoided(&self) -> parking_lot::MutexGuard<'_, HashMap<InstanceId, Instant>> {
+    fn avoided(&self) -> parking_lot::MutexGuard<'_, HashMap<InstanceId, Avoided>> {
         self.inner.avoided.lock()
     }
 }
@@ -512,12 +549,37 @@ mod tests {
         assert_eq!(cluster_view.view().placed(&theirs).unwrap().id, b);
         cluster_view.avoid(&InstanceId::parse("a").unwrap());
         assert_eq!(cluster_view.owner_of(&theirs), KeyOwner::Here, "nobody avoids itself");
-        cluster_view.avoided().insert(b.clone(), Instant::now());
+        cluster_view.avoided().insert(b.clone(), Avoided::Until(Instant::now()));
         cluster_view.saw(vec![peer("a", OLD), peer("b", OLD)]);
         assert!(
             matches!(cluster_view.owner_of(&theirs), KeyOwner::Elsewhere(member) if member.id == b),
             "it is over"
         );
+    }
+
+    #[test]
+    fn who_is_leaving_is_avoided_until_it_has_left() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::WorkerQueue);
+        let now = Instant::now();
+        let saw = |names: &[&str], later: Duration| {
+            cluster_view.saw_at(names.iter().map(|name| peer(name, OLD)).collect(), now + later);
+        };
+        let reachable = || cluster_view.view().reachable.members().to_vec();
+        let leaving = || cluster_view.view().leaving().to_vec();
+        let b = InstanceId::parse("b").unwrap();
+        saw(&["a", "b"], Duration::ZERO);
+        // Found to be so before and after it could not be reached.
+        for how in [ClusterView::avoid, ClusterView::avoid_leaving, ClusterView::avoid] {
+            how(&cluster_view, &b);
+            assert_eq!(reachable(), ["a"]);
+        }
+        saw(&["a", "b"], AVOIDED_FOR * 10);
+        assert_eq!((reachable(), leaving()), (vec!["a".to_owned()], vec![b.clone()]));
+        assert_eq!(members(&cluster_view), ["a", "b"], "it lives");
+        saw(&["a"], AVOIDED_FOR * 11);
+        assert!(leaving().is_empty());
+        saw(&["a", "b"], AVOIDED_FOR * 12);
+        assert_eq!(reachable(), ["a", "b"], "nothing is remembered of it");
     }
 
     #[test]

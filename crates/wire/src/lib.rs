@@ -49,6 +49,9 @@ pub const FORWARDED_NOTED: &str = "noted";
 /// The header by which a forwarded request proves that an instance of the same cluster forwards it, and for which caller.
 /// Without a good one [`FORWARDED_BY`] and [`FORWARDED_TO`] count for nothing.
 pub const FORWARDED_CREDENTIAL: &str = "x-fencepost-credential";
+/// The header of a forwarded request with the ids of the live instances that are leaving, as far as the one that forwards it
+/// knows, separated by commas. Its receiver leaves them no key either. An instance of 0.1.0 does not read it.
+pub const FORWARDED_LEAVING: &str = "x-fencepost-leaving";
 /// The header of every answer of the API that tells a client when to read `/v1/cluster` again: an opaque fingerprint of
 /// ring and mode.
 pub const RING_VERSION: &str = "x-fencepost-ring";

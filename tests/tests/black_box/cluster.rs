@@ -14,6 +14,7 @@ use testkit::instance::Setup;
 use testkit::process::Signal;
 use testkit::servers::Database;
 
+use crate::shutdown::begin_request;
 use crate::{Load, patient, until};
 
 async fn database() -> Database {
@@ -151,6 +152,49 @@ async fn instances_come_and_go_under_load_and_nothing_is_lost() {
     assert_eq!(checker::check(&load.history.records(), &[], &tables), []);
 }
 
+/// Signers that the ring puts at this instance, which has granted each of them a nonce.
+async fn signers_at(client: &Client, url: &str, count: usize) -> Vec<String> {
+    let (mut signers, mut number) = (Vec::new(), 0);
+    while signers.len() < count {
+        number += 1;
+        let signer = format!("p-{number}");
+        if owner(client, url, &signer).await["url"] == url {
+            assert_eq!(grant(client, url, &signer).await.status, 201);
+            signers.push(signer);
+        }
+    }
+    signers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_an_instance_that_stops_are_handed_over_once_however_long_the_stop_takes() {
+    let fleet = fleet(3, |setup| setup).await;
+    let client = patient();
+    let [stopping, entry] = [&fleet.urls()[0], &fleet.urls()[1]];
+    let signers = signers_at(&client, stopping, 8).await;
+    // A body that does not come is waited for longer than an instance that cannot be reached is avoided.
+    let _open = begin_request(stopping, "/v1/signers/slow/nonces", 100).await;
+    let instance = fleet.instance(0).await;
+    instance.process().signal(Signal::Terminate).unwrap();
+    until("it takes no more requests", async || {
+        let ready = client.request("GET", &format!("{stopping}/readyz"), None, None).await;
+        ready.is_ok_and(|ready| ready.status == 503)
+    })
+    .await;
+    // All are asked for at one instance, and the next owner of some is the third, which then hears of the stop by that alone.
+    let mut tokens = Vec::new();
+    for signer in &signers {
+        until("another instance serves it", async || grant(&client, entry, signer).await.status == 201).await;
+        tokens.push(grant(&client, entry, signer).await.body["fencing_token"].clone());
+    }
+    while instance.process().wait(Duration::from_millis(20)).await.is_err() {
+        for (signer, token) in signers.iter().zip(&tokens) {
+            let reply = grant(&client, entry, signer).await;
+            assert_eq!((reply.status, &reply.body["fencing_token"]), (201, token), "{}", reply.text);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_was_found_dead_comes_back_as_another() {
     // Leases of signers last for longer than the test waits.
@@ -162,15 +206,7 @@ async fn an_instance_that_was_found_dead_comes_back_as_another() {
     let cluster = shown(&client, &fleet.urls()[0]).await;
     let before = cluster["instance"].as_str().unwrap().to_owned();
     let pid = itself(&cluster)["pid"].clone();
-    let (mut signers, mut number) = (Vec::new(), 0);
-    while signers.len() < 8 {
-        number += 1;
-        let signer = format!("p-{number}");
-        if owner(&client, &fleet.urls()[0], &signer).await["url"] == fleet.urls()[0].as_str() {
-            assert_eq!(grant(&client, &fleet.urls()[0], &signer).await.status, 201);
-            signers.push(signer);
-        }
-    }
+    let signers = signers_at(&client, &fleet.urls()[0], 8).await;
     fleet.instance(0).await.process().signal(Signal::Stop).unwrap();
     let taken = format!("{}/v1/leases/instance:{before}", fleet.urls()[1]);
     until("the survivor has taken its lease", async || {

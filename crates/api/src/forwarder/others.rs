@@ -63,7 +63,7 @@ impl Forwarder {
 fn body_of(asked: Result<Asked, Refusal>) -> Result<Vec<u8>, String> {
     let answer = match asked {
         Ok(Asked::Answered(answer) | Asked::NotOwner(_, answer)) => answer,
-        Ok(Asked::Away) => return Err("it cannot be reached, or is stopping".to_owned()),
+        Ok(Asked::Away | Asked::Leaving) => return Err("it cannot be reached, or is stopping".to_owned()),
         Ok(Asked::Distrusts) => return Err("it does not accept this instance's requests".to_owned()),
         Ok(Asked::Again | Asked::Lost) => return Err("it did not answer in time".to_owned()),
         Err(refusal) => return Err(refusal.code_and_detail().1),

@@ -37,6 +37,7 @@ impl Forwarder {
                     return Some(answer);
                 }
                 Ok(Asked::Away) => incarnation.cluster_view.avoid(&member.id),
+                Ok(Asked::Leaving) => incarnation.cluster_view.avoid_leaving(&member.id),
                 // Ids that an instance made and whose answer was lost are used by nobody.
                 Ok(_) => {}
                 // This instance forwards too many requests already.
