@@ -19,8 +19,9 @@
 //! committed each of them. A server gives the numbers that it has not seen to transactions of its own; so a number counts only if
 //! the server has replayed something of that transaction ([`Mark`]). What was answered before a look stands in the log before the
 //! look's own transaction. An old primary may also answer after a look has accepted the new one, which the next look asks then.
+//! Where there were too many to be kept, nobody can tell whether such a server has all of them: it counts as one that lacks some.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -35,7 +36,7 @@ const RECOVERED_BY: i64 = 1 << 31;
 /// A new connection has reached the server that was accepted at most so long before it counts as open.
 const OPENED_WITHIN: Duration = Duration::from_millis(50);
 
-/// Marks that are kept at most.
+/// Marks that are kept at most, beside one for each timeline of those that were not kept.
 const MARKS_MAX: usize = 100_000;
 
 /// Which ledger it is, and how far it has got.
@@ -183,6 +184,13 @@ pub(crate) struct Mark {
     pub(crate) place: i64,
 }
 
+impl Mark {
+    /// Stands for the transactions of a timeline's server whose marks were not kept. No server has come as far.
+    const fn of_forgotten(timeline: i64) -> Self {
+        Self { timeline, xid: i64::MAX, place: i64::MAX }
+    }
+}
+
 /// What this process has seen of the ledger. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remembered(Arc<Seen>);
@@ -277,11 +285,13 @@ impl Remembered {
         if let Some(earlier) = earlier.filter(|earlier| earlier.timeline == mark.timeline) {
             answered.marks.remove(&earlier);
         }
+        let looks = answered.looks;
         if answered.marks.len() >= MARKS_MAX {
             // No look has gone well for long.
-            answered.marks.clear();
+            let timelines: HashSet<_> = answered.marks.drain().map(|(mark, _)| mark.timeline).collect();
+            let forgotten = timelines.into_iter().map(|timeline| (Mark::of_forgotten(timeline), looks));
+            answered.marks.extend(forgotten);
         }
-        let looks = answered.looks;
         answered.marks.insert(mark, looks);
     }
 
@@ -466,6 +476,23 @@ mod tests {
         assert_eq!(must_have(&remembered, 1), NONE);
         remembered.raised(look);
         assert_eq!(must_have(&remembered, 2), [1]);
+    }
+
+    #[test]
+    fn another_server_lacks_some_of_what_was_answered_where_that_was_too_much_to_be_kept() {
+        let remembered = Remembered::default();
+        remembered.accepts(Some(&server(1, 0, true)));
+        (0..=MARKS_MAX as i64).for_each(|xid| remembered.answered(mark(xid), None));
+        let kept = remembered.must_have(2);
+        assert_eq!(kept.len(), 2, "it is bounded");
+        assert!(kept.contains(&Mark::of_forgotten(1)), "no server has that");
+        assert_eq!(must_have(&remembered, 1), NONE, "the same server has all");
+        // A look that comes to nothing, and one that goes well.
+        remembered.begins_look();
+        assert_eq!(remembered.must_have(2).len(), 2);
+        let look = remembered.begins_look();
+        remembered.raised(look);
+        assert_eq!(must_have(&remembered, 2), NONE);
     }
 
     #[test]
