@@ -99,6 +99,8 @@ struct Waiting {
     bytes: usize,
     /// The same among all bytes that are not sent, if they are many.
     share: Option<Share>,
+    /// The connection takes nothing more.
+    is_over: bool,
 }
 
 impl Unread {
@@ -112,6 +114,10 @@ impl Unread {
 
     fn took_room(&self, bytes: usize) -> bool {
         let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_over {
+            // The message is not sent.
+            return true;
+        }
         if waiting.bytes > SOCKET_UNREAD_BYTES_MAX {
             return false;
         }
@@ -144,6 +150,12 @@ impl Unread {
         }
         self.taken.notify_one();
     }
+
+    /// The connection is gone, with all that it has not taken: nothing waits for room there any more.
+    fn end(&self) {
+        *self.waiting.borrow_mut() = Waiting { is_over: true, ..Waiting::default() };
+        self.taken.notify_one();
+    }
 }
 
 /// The body of the answer that opens the socket: all that is sent.
@@ -172,10 +184,23 @@ impl MessageBody for Counted {
     }
 }
 
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.unread.end();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::auth::Auth;
     use crate::limits::Limit;
+    use crate::settings::Settings;
+    use crate::tests::{opened, state_with};
+    use crate::websocket::Opened;
 
     fn unread(in_all: usize) -> Unread {
         let shares = Arc::new(Shares::new(|_| Limit { in_all, of_token: in_all }));
@@ -209,5 +234,18 @@ mod tests {
         assert_eq!(unread.shares.in_use(Kind::Sending), 0);
         assert!(unread.took_room(UNCOUNTED_BYTES_MAX));
         assert_eq!(unread.shares.in_use(Kind::Sending), 0);
+    }
+
+    #[actix_web::test]
+    async fn a_message_that_waits_for_room_is_not_sent_when_the_connection_is_gone() {
+        let dir = TempDir::new().unwrap();
+        let state = state_with(&dir, Settings::new(Auth::open())).await;
+        let (_, Opened { response, mut outlet, .. }) = opened(&state).await;
+        assert!(outlet.unread.took_room(SOCKET_UNREAD_BYTES_MAX + 1));
+        let mut sent = std::pin::pin!(outlet.text("1".to_owned()));
+        assert!(sent.as_mut().now_or_never().is_none(), "there is no room");
+        drop(response);
+        assert_eq!(state.shares.in_use(Kind::Sending), 0, "nothing waits there any more");
+        assert_eq!(sent.await, Err(Unsent::Closed));
     }
 }
