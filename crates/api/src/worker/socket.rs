@@ -285,25 +285,28 @@ impl Socket {
             FromNode::Hello(hello) if is_first => Some(hello),
             _ => None,
         })?;
-        // Before the registry is asked: by the time that another connection's claim is over, it knows that one.
+        if let Err(why) = visibility::of_node(self.principal.sees(), &hello.node, hello.pools.as_deref()) {
+            return Some(self.turned_away(why));
+        }
+        // Before the registry is asked: by the time that another connection's claim is over, it knows that one. Not before it is
+        // known that the token may connect such a node: its claim would turn the rightful one away.
         let claim = self.state.node_claims.claim(&hello.node, &hello.principal);
-        let why = match visibility::of_node(self.principal.sees(), &hello.node, hello.pools.as_deref()) {
-            Err(why) => Some(why),
-            Ok(()) => {
-                // As long as it lives, a node is whose token connected it.
-                let known = self.incarnation.registry.get(&hello.node);
-                let is_anothers = known.is_some_and(|known| known.profile.principal != hello.principal);
-                is_anothers.then(|| format!("the node {} is connected with another token", hello.node))
-            }
-        };
-        if let Some(why) = why {
-            tracing::info!(principal = self.principal.name(), why, "access is refused");
-            return Some((CloseCode::Unauthorized, why));
+        // As long as it lives, a node is whose token connected it.
+        let known = self.incarnation.registry.get(&hello.node);
+        if known.is_some_and(|known| known.profile.principal != hello.principal) {
+            let why = format!("the node {} is connected with another token", hello.node);
+            return Some(self.turned_away(why));
         }
         self.claim = claim;
         // Whose the node is shows when the other connection is registered, or turned away.
         let why = "a connection with another token is about to be this node's; connect again";
         self.claim.is_none().then(|| (CloseCode::Overloaded, why.to_owned()))
+    }
+
+    /// The token may not connect the node.
+    fn turned_away(&self, why: String) -> (CloseCode, String) {
+        tracing::info!(principal = self.principal.name(), why, "access is refused");
+        (CloseCode::Unauthorized, why)
     }
 
     /// What the lanes want of the node; nothing where a newer connection is attached instead.

@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix_web::body::to_bytes;
 use actix_web::dev::Payload;
@@ -17,7 +18,7 @@ use nodes::connection::{Dispatch, Hello};
 use tempfile::TempDir;
 
 use super::*;
-use crate::auth::{Auth, Scope};
+use crate::auth::{Auth, Scope, Sees, Token};
 use crate::limits::Limit;
 use crate::settings::Settings;
 use crate::tests::{forwarder, opened, opened_with, state_with, token};
@@ -148,6 +149,39 @@ async fn of_connections_with_different_tokens_those_of_one_begin_under_an_id() {
     assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
     drop((first, again));
     assert!(connects("other").await.closing.is_none());
+}
+
+#[actix_web::test]
+async fn a_token_that_may_not_connect_a_node_keeps_no_other_token_from_it() {
+    const HELLOS: usize = 10_000;
+    let dir = TempDir::new().unwrap();
+    let names = domain::Names::Some(vec![domain::Pattern::parse("m").unwrap()].into());
+    let sees = Sees { nodes: names, ..Sees::default() };
+    let stranger = Token { sees, ..token("stranger", Scope::Node) };
+    let state = state_with(&dir, Settings::new(Auth::tokens(vec![stranger]))).await;
+    let (_, Opened { outlet, .. }) = opened(&state).await;
+    let principal = state.settings.auth.named("stranger").unwrap();
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), principal, outlet);
+    let (claims, is_over) = (&state.node_claims, AtomicBool::new(false));
+    // The node's own token claims it all the time, from another thread.
+    let failed = std::thread::scope(|scope| {
+        let own = scope.spawn(|| {
+            let (n, own) = (domain::NodeId::parse("n").unwrap(), Arc::<str>::from("own"));
+            let mut failed = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                failed += usize::from(claims.claim(&n, &own).is_none());
+            }
+            failed
+        });
+        for _ in 0..HELLOS {
+            let hello = r#"{"type":"hello","node_id":"n","capacity":2,"running":[]}"#;
+            socket.on_message(AggregatedMessage::Text(hello.into()));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        own.join().unwrap()
+    });
+    assert!(matches!(socket.closing, Some(Closing::ByInstance(CloseCode::Unauthorized, _))));
+    assert_eq!(failed, 0);
 }
 
 #[actix_web::test]
