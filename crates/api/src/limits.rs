@@ -250,6 +250,8 @@ pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
 /// Requests of lanes to one node that its socket handles at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
+/// Frames for one node for which its socket keeps room when all are sent. Each takes some 200 bytes.
+pub const SOCKET_FRAMES_KEPT: usize = 256;
 /// The pause between two tries to register a node while the bus is away, before jitter.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 

@@ -32,7 +32,7 @@ use super::frames;
 use crate::auth::Principal;
 use crate::extract::refused_part;
 use crate::forwarder::Forwarder;
-use crate::limits::SOCKET_WISHES_MAX;
+use crate::limits::{SOCKET_FRAMES_KEPT, SOCKET_WISHES_MAX};
 use crate::node_claims::NodeClaim;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
@@ -487,6 +487,7 @@ impl Socket {
                 Err(Unsent::NotRead) => return false,
             }
         }
+        self.out.shrink_to(SOCKET_FRAMES_KEPT);
         true
     }
 

@@ -135,6 +135,8 @@ impl Node {
             self.free(slot);
             self.slots.insert(*slot, Taken::Running);
         }
+        // Of a long list before nothing is left in memory.
+        self.slots.shrink_to(2 * self.slots.len());
     }
 
     pub(super) fn complete(&mut self, unfinished: &[Slot], version: u64, now: Instant) -> Written {
@@ -320,5 +322,36 @@ impl Node {
         {
             self.free(&slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::JobId;
+    use domain::job::Attempt;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_takes_no_memory_when_a_short_one_has_followed_it() {
+        let (holder, now, ttl) = (InstanceId::parse("a-1").unwrap(), Instant::now(), Duration::from_secs(9));
+        let new = NewConnection {
+            holder: &holder,
+            principal: "",
+            age: Duration::ZERO,
+            over: None,
+            had: None,
+            floor: Epoch::new(0),
+        };
+        let state = NodeState::Accepting;
+        let report = Report { capacity: 1, state, document: Arc::default(), ttl, vouched: None };
+        let slot = |n| Slot { job: JobId::from_u128(n), attempt: Attempt::new(1) };
+        let running: Vec<_> = (0..1_000).map(slot).collect();
+        let new =
+            Connection { new: &new, report: &report, running: &running, epoch: Epoch::new(1), since: now };
+        let mut node = Node::new(&new, now);
+        node.list(&running[..1], &report, now);
+        assert_eq!(node.slots.len(), 1);
+        assert!(node.slots.capacity() < 100, "{}", node.slots.capacity());
     }
 }

@@ -96,8 +96,9 @@ impl AttachedNode {
     pub(super) fn welcome_alone(&mut self, epoch: Epoch, error: &bus::Error) {
         let Some(hello) = &self.hello else { return };
         tracing::info!(node = %hello.node, %error, "a node is connected and could not be registered at the bus yet");
-        let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
+        let profile = Arc::new(self.profile(hello));
         self.registered = Some(Registered { profile, epoch, at_bus: AtBus::Unknown });
+        let running = self.take_running();
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         let attach = Effect::Attach { since: self.since, running: running.clone() };
         self.out.extend([attach, Effect::LookUp { running }]);

@@ -64,6 +64,11 @@ impl AttachedNode {
         }
     }
 
+    /// The attempts that the node listed in its hello. From now on those that it has are among the slots of its connection alone.
+    pub(super) fn take_running(&mut self) -> Vec<Slot> {
+        self.hello.as_mut().map(|hello| std::mem::take(&mut hello.running)).unwrap_or_default()
+    }
+
     fn register_later(&mut self) {
         self.is_registering = true;
         self.out.push(Effect::RegisterLater);
@@ -110,7 +115,8 @@ impl AttachedNode {
         match &self.registered {
             None => {
                 tracing::info!(%node, %epoch, "a node is connected");
-                self.out.push(Effect::Attach { since: self.since, running: hello.running.clone() });
+                let running = self.take_running();
+                self.out.push(Effect::Attach { since: self.since, running });
             }
             Some(_) => {
                 let is_provisional = !self.is_known();

@@ -294,6 +294,14 @@ fn a_node_is_registered_then_attached_and_welcomed() {
 }
 
 #[test]
+fn what_a_node_listed_is_kept_once_when_it_is_attached() {
+    for rig in [Rig::registered(&[1, 2]), Rig::alone(&[1, 2])] {
+        assert_eq!(rig.node.connection.slot_count(), 2);
+        assert_eq!(rig.node.hello.unwrap().running.capacity(), 0, "its slots say what it has");
+    }
+}
+
+#[test]
 fn every_answer_to_registering_leads_somewhere() {
     let refused = || Error::Address("no".to_owned());
     for (what, event, expected) in [

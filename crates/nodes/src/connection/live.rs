@@ -354,6 +354,10 @@ impl Live {
             }
             !is_gone
         });
+        if !gone.is_empty() {
+            // Of a long list in the hello nothing is left in memory then.
+            self.slots.shrink_to(2 * self.slots.len());
+        }
         self.answered.keep(&listed);
         effects.extend([Effect::Heartbeat { load, gone, is_back }, self.heartbeat_ok()]);
         Ok(effects)
@@ -517,5 +521,38 @@ impl Remembered {
     fn keep(&mut self, listed: &HashSet<Slot>) {
         self.slots.retain(|slot| listed.contains(slot));
         self.order.retain(|slot| listed.contains(slot));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use domain::JobId;
+    use domain::job::Attempt;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_takes_no_memory_when_the_node_does_not_list_it_any_more() {
+        let now = Instant::now();
+        let slot = |n: u128| Slot { job: JobId::from_u128(n), attempt: Attempt::new(1) };
+        let hello = Hello {
+            node: NodeId::parse("n").unwrap(),
+            capacity: NODE_CAPACITY_MAX,
+            takes_batches: false,
+            labels: Arc::default(),
+            services: Arc::default(),
+            pools: None,
+            software: None,
+            running: (0..1_000).map(slot).collect(),
+            principal: "".into(),
+        };
+        let mut live = Live::begin(&hello, NodeTimeouts::DEFAULT, now).unwrap();
+        live.registered(InstanceId::parse("here-1").unwrap(), now);
+        let heartbeat = FromNode::Heartbeat { load: Load::default(), running: vec![slot(1)] };
+        live.on_frame(heartbeat, now).unwrap();
+        assert_eq!(live.slot_count(), 1);
+        assert!(live.slots.capacity() < 100, "{}", live.slots.capacity());
     }
 }

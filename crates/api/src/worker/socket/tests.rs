@@ -245,6 +245,23 @@ async fn a_node_that_does_not_read_holds_up_no_stop_and_it_is_known_what_it_was_
 }
 
 #[actix_web::test]
+async fn many_frames_take_no_memory_when_they_are_sent() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(Auth::open())).await;
+    let (request, Opened { response, outlet, .. }) = opened(&state).await;
+    let mut socket = Socket::new(forwarder(&state), state.incarnation(), Principal::of(&request), outlet);
+    waiting(&mut socket, 1..=4 * SOCKET_FRAMES_KEPT as u128);
+    // The connection ends with its socket.
+    let flushed = async move {
+        assert!(socket.flush().await);
+        socket.out.capacity()
+    };
+    let (sent, capacity) = tokio::join!(to_bytes(response.into_body()), flushed);
+    assert!(!sent.unwrap().is_empty());
+    assert!(capacity < 2 * SOCKET_FRAMES_KEPT, "{capacity}");
+}
+
+#[actix_web::test]
 async fn what_a_connection_that_is_gone_was_not_given_waits_until_its_end_is_read() {
     let dir = TempDir::new().unwrap();
     let state = state_with(&dir, Settings::new(Auth::open())).await;
