@@ -42,6 +42,16 @@ pub const SENDING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 12
 pub const REQUESTS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
 /// Open sockets when the configuration names no number.
 pub const SOCKETS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
+/// Bytes that an attempt takes which a node lists when it connects, about: in the node's connection, in what the instance knows
+/// of attempts, and at a bus within the process.
+pub const LISTED_ATTEMPT_BYTES: usize = 600;
+/// How long listed attempts that were not known to be the node's still count after the end of its connection, before jitter: so
+/// long it may take until they are looked up, and those that are nobody's are forgotten.
+pub const LISTED_COUNTED_FOR: Duration = Duration::from_secs(15);
+const _: () = assert!(
+    domain::limits::NODE_CAPACITY_MAX as usize * LISTED_ATTEMPT_BYTES < READING_BYTES_DEFAULT.of_token / 4,
+    "the longest list of a node fits, beside others"
+);
 /// Attempts of one node whose traces an instance remembers: as many as a node may have slots.
 pub const ATTEMPT_TRACES_MAX: usize = domain::limits::NODE_CAPACITY_MAX as usize;
 /// Open sessions of one token when the configuration names no number.

@@ -21,7 +21,8 @@ use crate::signers_seen::SignersSeen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes of request bodies, and of socket messages, from their reading to the request's end; of results of nodes until they
-    /// are written; and of jobs that a retry of many has read, until they are retried.
+    /// are written; of attempts that nodes list when they connect, until they are known to be the nodes'; and of jobs that a
+    /// retry of many has read, until they are retried.
     Reading,
     /// Bytes of answers, and of socket messages, that their receivers have not taken; and of pages that are being read: of what
     /// plans have, and of lists for tokens with patterns.

@@ -186,6 +186,12 @@ impl AttachedNode {
         self.hello.as_ref().is_some_and(|hello| hello.takes_batches)
     }
 
+    /// Whether the node has the attempt on this connection, so that its slot is taken.
+    #[must_use]
+    pub fn has(&self, slot: Slot) -> bool {
+        self.connection.has(slot)
+    }
+
     /// The bytes of the results that wait for the node to be registered.
     #[must_use]
     pub const fn early_bytes(&self) -> usize {

@@ -35,6 +35,8 @@ pub(super) struct LocalAttempt {
     pub(super) policy: Option<RetryPolicy>,
     /// Its node has said that it has it.
     is_acknowledged: bool,
+    /// It was dispatched to the node, or the ledger has it as the job's newest. Otherwise the node may have made it up.
+    is_confirmed: bool,
 }
 
 /// An attempt that its node is to stop.
@@ -47,7 +49,7 @@ struct CancelledAttempt {
 impl LocalAttempt {
     /// One that its node came with.
     fn brought_by(node: &NodeId) -> Self {
-        Self { node: node.clone(), since: None, policy: None, is_acknowledged: false }
+        Self { node: node.clone(), since: None, policy: None, is_acknowledged: false, is_confirmed: false }
     }
 
     /// How long the attempt is known here, if it was dispatched to this instance.
@@ -62,7 +64,7 @@ impl LocalAttempts {
     pub(super) fn expect(&self, dispatch: &Dispatch, now: Instant) {
         let (since, policy) = (Some(now), Some(dispatch.policy.clone()));
         let node = dispatch.placed.node.clone();
-        let attempt = LocalAttempt { node, since, policy, is_acknowledged: false };
+        let attempt = LocalAttempt { node, since, policy, is_acknowledged: false, is_confirmed: true };
         self.attempts.insert((dispatch.job, dispatch.attempt), attempt);
     }
 
@@ -149,6 +151,12 @@ impl LocalAttempts {
         if entry.policy.is_none() {
             entry.node = node.clone();
         }
+        entry.is_confirmed = true;
+    }
+
+    /// Whether the attempt is known to be the node's, which did not make it up.
+    pub(super) fn is_confirmed(&self, node: &NodeId, Slot { job, attempt }: Slot) -> bool {
+        self.attempts.get(&(job, attempt)).is_some_and(|known| known.is_confirmed && known.node == *node)
     }
 
     /// The node is about to get `cancel` for the attempt, if it is here.
@@ -245,6 +253,7 @@ impl LocalAttempts {
     pub(super) fn is_still_one(&self, job: JobId, attempt: Attempt, now: Instant) {
         if let Some(mut known) = self.attempts.get_mut(&(job, attempt)) {
             known.since.get_or_insert(now);
+            known.is_confirmed = true;
         }
     }
 }
@@ -282,6 +291,20 @@ mod tests {
         attempts.is_still_one(job(2), FIRST, now);
         assert!(known_for(now).is_empty());
         assert_eq!(known_for(now + age), [job(1), job(2)]);
+    }
+
+    #[test]
+    fn what_a_node_lists_is_its_own_when_the_ledger_has_named_it_or_it_was_dispatched_to_it() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        attempts.connected_with(&node("n"), &[1, 2, 3, 4].map(slot));
+        attempts.is_of(&node("n"), slot(1));
+        attempts.is_of(&node("m"), slot(2));
+        attempts.expect(&dispatch(3, "n", "a"), now);
+        let own = |of| [1, 2, 3, 4, 5].map(|number| attempts.is_confirmed(&node(of), slot(number)));
+        assert_eq!(own("n"), [true, false, true, false, false]);
+        assert_eq!(own("m"), [false, true, false, false, false]);
+        attempts.is_still_one(job(4), FIRST, now);
+        assert!(own("n")[3]);
     }
 
     #[test]

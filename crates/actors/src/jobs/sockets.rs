@@ -157,6 +157,13 @@ impl Jobs {
         self.sockets.gateway.attempts().is_expected(job, attempt)
     }
 
+    /// Whether an attempt that a node here has listed is known to be the node's: it was dispatched to the node by way of this
+    /// instance, or was found in the ledger. Otherwise the node may have made it up.
+    #[must_use]
+    pub fn is_confirmed(&self, node: &NodeId, slot: Slot) -> bool {
+        self.sockets.gateway.attempts().is_confirmed(node, slot)
+    }
+
     /// A node rejected an attempt or lists it no more, or the attempt could not be sent to it. Of another node's attempt it says
     /// nothing.
     pub fn came_to_nothing(&self, node: &NodeId, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {

@@ -5,6 +5,7 @@
 mod calls;
 mod claims;
 mod disconnect;
+mod listed;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use bus::Slot;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use ledger::jittered;
 use nodes::Applied;
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
@@ -32,7 +34,7 @@ use super::frames;
 use crate::auth::Principal;
 use crate::extract::refused_part;
 use crate::forwarder::Forwarder;
-use crate::limits::{SOCKET_FRAMES_KEPT, SOCKET_WISHES_MAX};
+use crate::limits::{LISTED_COUNTED_FOR, SOCKET_FRAMES_KEPT, SOCKET_WISHES_MAX};
 use crate::node_claims::NodeClaim;
 use crate::services::Incarnation;
 use crate::shares::{Kind, Reached, Share};
@@ -42,6 +44,7 @@ use crate::traces::AttemptTraces;
 use crate::visibility;
 use crate::websocket::{self, Arriving, Fault, Outlet, Pauses, Unsent};
 use calls::{Calls, by_writer, frame_of};
+use listed::Listed;
 
 /// Why nodes are sent away, also those that say hello.
 const CUT_OFF: &str = "this instance does not reach the ledger; connect to another";
@@ -60,6 +63,8 @@ pub struct Socket {
     node: AttachedNode,
     /// Of the name that the node has said, until the socket is over.
     claim: Option<NodeClaim>,
+    /// What the node listed when it connected, as long as that is much and not known to be its own.
+    listed: Option<Listed>,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
     /// By which it is noted that the node is here, until the socket is over.
@@ -114,6 +119,7 @@ impl Socket {
             principal,
             outlet,
             claim: None,
+            listed: None,
             mailbox: None,
             holder_note: Some(Arc::default()),
             out: VecDeque::new(),
@@ -187,6 +193,7 @@ impl Socket {
                     if self.is_cut_off() {
                         self.go_away(CUT_OFF);
                     }
+                    self.look_at_listed();
                 }
                 () = &mut draining => self.go_away(STOPPING),
             }
@@ -277,7 +284,8 @@ impl Socket {
         read.collect()
     }
 
-    /// Why the node may not connect under the name that it says, or not now. Otherwise the name is claimed.
+    /// Why the node may not connect under the name that it says, or not now. Otherwise the name is claimed, and the attempts that
+    /// the node lists are counted.
     fn refused(&mut self, frames: &[FromNode]) -> Option<(CloseCode, String)> {
         // Whatever a second one says is a fault of the protocol.
         let is_first = self.node.node().is_none();
@@ -298,15 +306,35 @@ impl Socket {
             return Some(self.turned_away(why));
         }
         self.claim = claim;
-        // Whose the node is shows when the other connection is registered, or turned away.
-        let why = "a connection with another token is about to be this node's; connect again";
-        self.claim.is_none().then(|| (CloseCode::Overloaded, why.to_owned()))
+        if self.claim.is_none() {
+            // Whose the node is shows when the other connection is registered, or turned away.
+            let why = "a connection with another token is about to be this node's; connect again";
+            return Some((CloseCode::Overloaded, why.to_owned()));
+        }
+        match Listed::counted(&hello.running, self.state.shares.none(Kind::Reading, self.principal.used())) {
+            Ok(listed) => {
+                self.listed = listed;
+                None
+            }
+            Err(reached) => Some((CloseCode::Overloaded, reached.to_string())),
+        }
     }
 
     /// The token may not connect the node.
     fn turned_away(&self, why: String) -> (CloseCode, String) {
         tracing::info!(principal = self.principal.name(), why, "access is refused");
         (CloseCode::Unauthorized, why)
+    }
+
+    /// Stops counting what the node listed and does not have any more, or what is known to be its own.
+    fn look_at_listed(&mut self) {
+        // What is known of the attempts outlives a connection that is over.
+        let Some(node) = self.node.node().filter(|_| self.closing.is_none()) else { return };
+        let Some(listed) = &mut self.listed else { return };
+        let (attached, jobs) = (&self.node, &self.incarnation.jobs);
+        if !listed.keep(|slot| attached.has(*slot) && !jobs.is_confirmed(node, *slot)) {
+            self.listed = None;
+        }
     }
 
     /// What the lanes want of the node; nothing where a newer connection is attached instead.
@@ -510,6 +538,12 @@ impl Socket {
                 Some(Some(None)) | None => {}
                 Some(None) => break,
             }
+        }
+        if let Some(listed) = self.listed.take() {
+            self.state.spawn(async move {
+                tokio::time::sleep(jittered(LISTED_COUNTED_FOR)).await;
+                drop(listed);
+            });
         }
         let Some(departure) = self.node.departure() else { return };
         let jobs = &self.incarnation.jobs;

@@ -206,6 +206,45 @@ async fn jobs_of_sessions_that_wait_for_the_ledger_count_until_they_are_submitte
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn attempts_that_nodes_make_up_are_bounded_for_a_token_and_leave_room_for_others() {
+    // Five times 10,000 attempts fit, and no sixth time.
+    let daemon = Bounded::start(&[("SERVER__CALLER_READING_BYTES_MAX", "33554432")]).await;
+    let lists = async |token: &str, name: &str| {
+        let attempt = |n| format!(r#"{{"job":"00000000-0000-7000-8000-{n:012x}","attempt":1}}"#);
+        let running = (1..=10_000).map(attempt).collect::<Vec<_>>().join(",");
+        let hello =
+            format!(r#"{{"type":"hello","node_id":"{name}","capacity":10000,"running":[{running}]}}"#);
+        let mut socket = Socket::connect_with(daemon.instance.url(), token).await.unwrap();
+        socket.send(Message::text(hello)).await.unwrap();
+        socket
+    };
+    let mut sockets = Vec::new();
+    for n in 0..5 {
+        let mut socket = lists("greedy", &format!("n{n}")).await;
+        assert_eq!(frame(&mut socket).await["type"], "welcome");
+        sockets.push(socket);
+    }
+    let mut further = lists("greedy", "further").await;
+    let end = tokio::time::timeout(testkit::PATIENCE, closed(&mut further)).await.expect("it is closed");
+    assert_eq!(end, Some(close::OVERLOADED));
+    let mut others = lists("other", "others").await;
+    assert_eq!(frame(&mut others).await["type"], "welcome");
+    // What the nodes list no more does not count.
+    for socket in &mut sockets {
+        let heartbeat = Message::text(r#"{"type":"heartbeat","running":[]}"#);
+        socket.send(heartbeat).await.unwrap();
+    }
+    until("there is room again", async || {
+        let mut again = lists("greedy", "further").await;
+        let next = tokio::time::timeout(testkit::PATIENCE, again.next()).await.expect("it is answered");
+        matches!(next, Some(Ok(Message::Text(text))) if text.contains("welcome"))
+    })
+    .await;
+    daemon.serves_others().await;
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_token_does_not_take_all_sockets() {
     let daemon = Bounded::start(&[("SERVER__SOCKETS_MAX", "60"), ("SERVER__CALLER_SOCKETS_MAX", "40")]).await;
     let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;

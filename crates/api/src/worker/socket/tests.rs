@@ -1,7 +1,7 @@
-//! What results that come before a node's `welcome` take of what callers share, what becomes of a node for which there is no
-//! room, which of two connections under one id begins, which time does not count against a node, what of the frames for a node
-//! was sent when the instance stops or the connection is gone, what a connection leaves that got the node's record too late, and
-//! who is not there though the bus shows its presence.
+//! What results that come before a node's `welcome`, and the attempts in its `hello`, take of what callers share, what becomes of
+//! a node for which there is no room, which of two connections under one id begins, which time does not count against a node,
+//! what of the frames for a node was sent when the instance stops or the connection is gone, what a connection leaves that got
+//! the node's record too late, and who is not there though the bus shows its presence.
 
 use std::ops::RangeInclusive;
 use std::slice;
@@ -11,15 +11,16 @@ use actix_web::body::to_bytes;
 use actix_web::dev::Payload;
 use bus::{Connected, Epoch, NewConnection, NodeState, Report, Version, Written};
 use domain::JobId;
-use domain::job::{Attempt, Spec};
+use domain::job::{Assignment, Attempt, Change, Due, NewJob, Spec};
 use futures_util::{StreamExt, stream};
+use ledger::{Acquisition, JobBatch, JobWrite, JobsVerdict, Lane};
 use nodes::attached::{Known, Registering};
 use nodes::connection::{Dispatch, Hello};
 use tempfile::TempDir;
 
 use super::*;
 use crate::auth::{Auth, Scope, Sees, Token};
-use crate::limits::Limit;
+use crate::limits::{LISTED_ATTEMPT_BYTES, Limit, UNCOUNTED_BYTES_MAX};
 use crate::settings::Settings;
 use crate::tests::{forwarder, opened, opened_with, state_with, token};
 use crate::websocket::Opened;
@@ -53,6 +54,56 @@ async fn greeted_with(state: &Arc<State>, name: &str, running: Vec<Slot>) -> Soc
     };
     socket.apply(Event::Frames(vec![FromNode::Hello(hello)]));
     socket
+}
+
+fn two_tokens() -> Auth {
+    Auth::tokens(["one", "other"].map(|name| token(name, Scope::Node)).to_vec())
+}
+
+/// So many attempts.
+fn numbered(count: usize) -> Vec<Slot> {
+    (1..=count as u128).map(slot).collect()
+}
+
+/// A node that says hello with this token, and lists so many attempts.
+async fn connected(state: &Arc<State>, token: &str, node: &str, count: usize) -> Socket {
+    let (_, Opened { outlet, .. }) = opened(state).await;
+    let principal = state.settings.auth.named(token).unwrap();
+    let mut socket = Socket::new(forwarder(state), state.incarnation(), principal, outlet);
+    let attempt = |Slot { job, attempt }| format!(r#"{{"job":"{job}","attempt":{attempt}}}"#);
+    let running = numbered(count).into_iter().map(attempt).collect::<Vec<_>>().join(",");
+    let hello = format!(r#"{{"type":"hello","node_id":"{node}","capacity":2,"running":[{running}]}}"#);
+    socket.on_message(AggregatedMessage::Text(hello.into()));
+    socket
+}
+
+fn is_overloaded(socket: &Socket) -> bool {
+    matches!(socket.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _)))
+}
+
+/// The ledger has jobs whose first attempts are at this node.
+async fn dispatch_all(state: &State, node: &domain::NodeId, slots: &[Slot]) {
+    let owner = domain::InstanceId::parse("owner-1").unwrap();
+    let id = domain::LaneId::instance(&owner, 0);
+    let acquired = state.ledger.acquire(id.lease(), &owner, 600_000).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let placed = Assignment { node: node.clone(), holder: state.incarnation().identity.id.clone() };
+    let write = |slot: &Slot| {
+        let new = NewJob {
+            id: slot.job,
+            spec: Spec::new("1"),
+            seq: None,
+            client_ref: None,
+            due: Due::Now,
+            retry: None,
+            placed: Some(placed.clone()),
+        };
+        JobWrite { change: Change::Submit(Box::new(new)), key: None }
+    };
+    let writes = slots.iter().map(write).collect();
+    let batch = JobBatch { lane: Some(Lane { id, owner, token }), writes };
+    let verdict = state.ledger.commit_jobs(batch).await.unwrap();
+    assert!(matches!(verdict, JobsVerdict::Written { .. }), "{verdict:?}");
 }
 
 fn ends(socket: &mut Socket, n: u128) {
@@ -97,7 +148,7 @@ async fn results_that_wait_for_the_records_of_their_nodes_count_among_what_is_be
     ends(&mut other, 1);
     assert!(in_use() > 2 * BYTES && one.closing.is_none() && other.closing.is_none());
     ends(&mut other, 2);
-    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    assert!(is_overloaded(&other));
     drop(other);
     ends(&mut one, 2);
     assert!(in_use() > 2 * BYTES && one.closing.is_none());
@@ -125,30 +176,57 @@ async fn a_node_for_which_the_registry_has_no_room_is_sent_away() {
         registry.apply(another, now, now);
     }
     registered(&mut further);
-    assert!(matches!(further.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    assert!(is_overloaded(&further));
     assert!(known.closing.is_none());
 }
 
 #[actix_web::test]
 async fn of_connections_with_different_tokens_those_of_one_begin_under_an_id() {
     let dir = TempDir::new().unwrap();
-    let tokens = ["one", "other"].map(|name| token(name, Scope::Node));
-    let state = state_with(&dir, Settings::new(Auth::tokens(tokens.to_vec()))).await;
-    let connects = async |name: &str| {
-        let (_, Opened { outlet, .. }) = opened(&state).await;
-        let principal = state.settings.auth.named(name).unwrap();
-        let mut socket = Socket::new(forwarder(&state), state.incarnation(), principal, outlet);
-        let hello = r#"{"type":"hello","node_id":"n","capacity":2,"running":[]}"#;
-        socket.on_message(AggregatedMessage::Text(hello.into()));
-        socket
-    };
+    let state = state_with(&dir, Settings::new(two_tokens())).await;
     // None of them is in the registry yet.
-    let first = connects("one").await;
-    let (again, other) = (connects("one").await, connects("other").await);
+    let first = connected(&state, "one", "n", 0).await;
+    let (again, other) = (connected(&state, "one", "n", 0).await, connected(&state, "other", "n", 0).await);
     assert!(first.closing.is_none() && again.closing.is_none());
-    assert!(matches!(other.closing, Some(Closing::ByInstance(CloseCode::Overloaded, _))));
+    assert!(is_overloaded(&other));
     drop((first, again));
-    assert!(connects("other").await.closing.is_none());
+    assert!(connected(&state, "other", "n", 0).await.closing.is_none());
+}
+
+#[actix_web::test]
+async fn attempts_that_a_node_lists_count_until_they_are_known_as_its_own_or_it_has_them_no_more() {
+    const MANY: usize = UNCOUNTED_BYTES_MAX / LISTED_ATTEMPT_BYTES + 1;
+    const LIST_BYTES: usize = MANY * LISTED_ATTEMPT_BYTES;
+    let dir = TempDir::new().unwrap();
+    let mut settings = Settings::new(two_tokens());
+    settings.reading_bytes = Limit { in_all: 3 * LIST_BYTES, of_token: 2 * LIST_BYTES };
+    let state = state_with(&dir, settings).await;
+    let in_use = || state.shares.in_use(Kind::Reading);
+    let _few = connected(&state, "one", "few", MANY - 1).await;
+    assert_eq!(in_use(), 0);
+    let mut own = connected(&state, "one", "own", MANY).await;
+    let mut made_up = connected(&state, "one", "made-up", MANY).await;
+    assert!(own.closing.is_none() && made_up.closing.is_none());
+    assert!(is_overloaded(&connected(&state, "one", "further", MANY).await), "its token has too many");
+    let mut others = connected(&state, "other", "others", MANY).await;
+    assert!(others.closing.is_none() && in_use() == 3 * LIST_BYTES);
+    registered(&mut others);
+    others.look_at_listed();
+    assert_eq!(in_use(), 3 * LIST_BYTES, "nobody knows yet");
+    let heartbeat = FromNode::Heartbeat { load: nodes::Load::default(), running: Vec::new() };
+    others.apply(Event::Frames(vec![heartbeat]));
+    others.look_at_listed();
+    assert_eq!(in_use(), 2 * LIST_BYTES, "it has them no more");
+    let (n, listed) = (own.node.node().unwrap().clone(), numbered(MANY));
+    dispatch_all(&state, &n, &listed).await;
+    let jobs = state.incarnation().jobs.clone();
+    jobs.attempts_on(&n, &Weak::new(), Instant::now(), &listed).await.unwrap();
+    own.look_at_listed();
+    made_up.look_at_listed();
+    assert_eq!(in_use(), LIST_BYTES, "they are one node's own, and not the other's");
+    assert!(connected(&state, "one", "again", MANY).await.closing.is_none());
+    made_up.depart().await;
+    assert_eq!(in_use(), LIST_BYTES, "nobody has forgotten them yet");
 }
 
 #[actix_web::test]
