@@ -18,8 +18,8 @@ use super::limits::AWAY_REMEMBERED;
 #[derive(Default)]
 pub(super) struct LocalAttempts {
     attempts: DashMap<(JobId, Attempt), LocalAttempt>,
-    /// Cancelled, and their slots not known to be free yet.
-    cancelled: DashMap<(JobId, Attempt), CancelledAttempt>,
+    /// Cancelled, and their slots not known to be free yet. By their nodes: one that connects costs no look at what others have.
+    cancelled: DashMap<NodeId, CancelledAttempts>,
     /// Those of them whose slots are free: to be written down.
     released: Mutex<Vec<(JobId, Attempt)>>,
     /// Acknowledged, and not written down as RUNNING yet: by which node, and when.
@@ -39,9 +39,10 @@ pub(super) struct LocalAttempt {
     is_confirmed: bool,
 }
 
-/// An attempt that its node is to stop.
-struct CancelledAttempt {
-    node: NodeId,
+/// Attempts that their node is to stop.
+#[derive(Default)]
+struct CancelledAttempts {
+    attempts: HashSet<(JobId, Attempt)>,
     /// Since when this instance is known not to look after the node.
     away_since: Option<Instant>,
 }
@@ -124,15 +125,11 @@ impl LocalAttempts {
     /// A node has connected and lists these.
     pub(super) fn connected_with(&self, node: &NodeId, listed: &[Slot]) {
         self.listed(node, listed);
+        let Some(mut cancelled) = self.cancelled.get_mut(node) else { return };
         // What it was to stop and does not list has stopped.
-        let mut stopped = Vec::new();
-        self.cancelled.retain(|(job, attempt), of| {
-            let is_there = of.node != *node || listed.contains(&Slot { job: *job, attempt: *attempt });
-            if !is_there {
-                stopped.push((*job, *attempt));
-            }
-            is_there
-        });
+        let listed: HashSet<_> = listed.iter().map(|slot| (slot.job, slot.attempt)).collect();
+        let stopped: Vec<_> = cancelled.attempts.extract_if(|attempt| !listed.contains(attempt)).collect();
+        drop(cancelled);
         self.released.lock().extend(stopped);
     }
 
@@ -161,13 +158,15 @@ impl LocalAttempts {
 
     /// The node is about to get `cancel` for the attempt, if it is here.
     pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        let cancelled = CancelledAttempt { node: node.clone(), away_since: None };
-        self.cancelled.insert((job, attempt), cancelled);
+        let mut cancelled = self.cancelled.entry(node.clone()).or_default();
+        cancelled.attempts.insert((job, attempt));
+        cancelled.away_since = None;
     }
 
     /// The attempt has no slot of the node any more.
     pub(super) fn slot_freed(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        if self.cancelled.remove_if(&(job, attempt), |_, of| of.node == *node).is_some() {
+        let of_node = self.cancelled.get_mut(node);
+        if of_node.is_some_and(|mut cancelled| cancelled.attempts.remove(&(job, attempt))) {
             self.released.lock().push((job, attempt));
         }
     }
@@ -175,9 +174,10 @@ impl LocalAttempts {
     /// Forgets what was cancelled at nodes that this instance has not looked after for [`AWAY_REMEMBERED`]: they say elsewhere
     /// that they have stopped. Until then a node may come back.
     pub(super) fn keep_cancelled_of(&self, looks_after: impl Fn(&NodeId) -> bool, now: Instant) {
-        self.cancelled.retain(|_, of| {
-            of.away_since = if looks_after(&of.node) { None } else { of.away_since.or(Some(now)) };
-            of.away_since.is_none_or(|since| now.saturating_duration_since(since) < AWAY_REMEMBERED)
+        let is_short = |since| now.saturating_duration_since(since) < AWAY_REMEMBERED;
+        self.cancelled.retain(|node, of| {
+            of.away_since = if looks_after(node) { None } else { of.away_since.or(Some(now)) };
+            !of.attempts.is_empty() && of.away_since.is_none_or(is_short)
         });
     }
 

@@ -1,5 +1,6 @@
 //! The calls that a node's state asks for: to the bus, the lanes and the ledger. Each ends as the event that answers it.
 
+use std::collections::HashSet;
 use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -103,7 +104,8 @@ impl Calls {
                 }
             };
             bus.complete_node(node, connected.epoch, &unfinished).await?;
-            unfinished.retain(|slot| !running.contains(slot));
+            let listed: HashSet<_> = running.iter().copied().collect();
+            unfinished.retain(|slot| !listed.contains(slot));
             let connected = Connected { is_complete: true, ..connected };
             Ok(Registering::Done(Known { connected, taken: running, unlisted: unfinished }))
         };
