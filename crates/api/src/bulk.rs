@@ -64,7 +64,7 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
     let asked: shape::BulkRequest = extract::body(&request, payload, state.body_limits()).await?;
-    let action = action_of(asked.action);
+    let action = action_of(asked.action)?;
     let filter = filter_of(action, &asked.filter)?;
     let principal = Principal::of(&request);
     let now = state.read(state.ledger.bulk_now()).await?;
@@ -268,13 +268,9 @@ async fn matched(
     }
 }
 
-const fn action_of(action: shape::BulkAction) -> BulkAction {
-    match action {
-        shape::BulkAction::Retry => BulkAction::Retry,
-        shape::BulkAction::Cancel => BulkAction::Cancel,
-        shape::BulkAction::Delete => BulkAction::Delete,
-        shape::BulkAction::Dismiss => BulkAction::Dismiss,
-    }
+fn action_of(asked: shape::BulkAction) -> Result<BulkAction, Refusal> {
+    let known = BulkAction::ALL.into_iter().find(|action| action.as_str() == asked.as_str());
+    known.ok_or_else(|| Refusal::invalid("action must be one of retry, cancel, delete, dismiss"))
 }
 
 const fn audit_action(action: BulkAction) -> &'static str {

@@ -43,11 +43,7 @@ pub fn session(asked: &sessions::SessionRequest) -> Result<session::Spec, Refusa
     Ok(session::Spec {
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         needs: requirements(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
-        ordering: match asked.ordering.unwrap_or(sessions::Ordering::Strict) {
-            sessions::Ordering::Strict => Ordering::Strict,
-            sessions::Ordering::Results => Ordering::Results,
-            sessions::Ordering::Free => Ordering::Free,
-        },
+        ordering: Ordering::parse(asked.ordering.unwrap_or(sessions::Ordering::Strict).as_str())?,
         idle_ms: asked.idle_ms.unwrap_or(SESSION_IDLE_MS_DEFAULT),
     })
 }
@@ -114,10 +110,7 @@ pub fn policy(asked: &nonces::PolicyRequest) -> Result<PolicyPatch, Refusal> {
     Ok(PolicyPatch {
         first_nonce: asked.first_nonce.map(Nonce::new).transpose()?,
         hold_ms: asked.hold_ms.map(nonce::check_hold_ms).transpose()?,
-        on_expiry: asked.on_expiry.map(|on_expiry| match on_expiry {
-            nonces::OnExpiry::Release => OnExpiry::Release,
-            nonces::OnExpiry::Quarantine => OnExpiry::Quarantine,
-        }),
+        on_expiry: asked.on_expiry.map(|on_expiry| OnExpiry::parse(on_expiry.as_str())).transpose()?,
         max_in_flight: match asked.max_in_flight {
             Some(Some(nonces)) => Some(Some(nonce::check_max_in_flight(nonces)?)),
             Some(None) => Some(None),

@@ -1,6 +1,6 @@
 //! Bulk operations: one action on all jobs that match a filter, done in the background.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::jobs::{JobState, Outcome};
@@ -13,7 +13,7 @@ use crate::strict::{self, words};
 
 words! {
     /// What is done to each job.
-    pub enum BulkAction {
+    pub growing enum BulkAction {
         /// A finished job that no other job has retried is retried.
         Retry = "retry",
         /// An unfinished job is cancelled.
@@ -96,7 +96,26 @@ pub struct BulkFilter {
     pub dead: Option<bool>,
 }
 
-impl lenient::Growing for BulkFilter {}
+/// A filter in an answer, whose words may be those of a newer daemon.
+#[derive(Deserialize)]
+#[serde(remote = "BulkFilter")]
+struct AnsweredFilter {
+    #[serde(default, deserialize_with = "lenient::read")]
+    state: Option<JobState>,
+    #[serde(default, deserialize_with = "lenient::read")]
+    outcome: Option<Outcome>,
+    session: Option<String>,
+    tenant: Option<String>,
+    pool: Option<String>,
+    kind: Option<String>,
+    dead: Option<bool>,
+}
+
+impl lenient::Growing for BulkFilter {
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        AnsweredFilter::deserialize(from)
+    }
+}
 
 /// A bulk operation to begin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -165,6 +184,7 @@ pub struct Bulk {
     /// Its id.
     pub id: String,
     /// What is done to each job.
+    #[serde(deserialize_with = "lenient::read")]
     pub action: BulkAction,
     /// Which jobs.
     #[serde(deserialize_with = "lenient::read")]

@@ -131,15 +131,15 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::bulk::{Bulk, BulkFilter, BulkRequest, BulkStatus};
+    use crate::bulk::{Bulk, BulkAction, BulkFilter, BulkRequest, BulkStatus};
     use crate::cluster::{Cluster, Mode, ModeSetting};
     use crate::events::{ClusterEvent, ClusterHappening, JobEvent, NodeEvent, NodeHappening};
     use crate::health::{CheckStatus, Readiness, Ready};
     use crate::jobs::{Job, JobAccepted, JobRequest, JobState, Outcome};
     use crate::nodes::{ClaimStatus, Node, NodeClaim, NodeState, PoolsSetting};
-    use crate::nonces::{Grant, NonceAnswer, SettlementResult, Status};
-    use crate::plans::{Intent, Plan, PlanStatus, StageStatus, Task, TaskStatus};
-    use crate::sessions::{ListedSession, SessionFrame};
+    use crate::nonces::{Grant, NonceAnswer, OnExpiry, Policy, PolicyRequest, SettlementResult, Status};
+    use crate::plans::{Intent, OnFailure, Plan, PlanRequest, PlanStatus, StageStatus, Task, TaskStatus};
+    use crate::sessions::{ListedSession, Ordering, Session, SessionFrame, SessionOpened, SessionRequest};
     use crate::whoami::{TokenScope, Whoami};
 
     fn of<T: DeserializeOwned>(text: &str) -> T {
@@ -153,6 +153,7 @@ mod tests {
             assert_eq!(read, unrecognised);
             assert!(T::read(Value::from(7)).is_err());
         }
+        is(BulkAction::Unrecognised);
         is(BulkStatus::Unrecognised);
         is(CheckStatus::Unrecognised);
         is(ClaimStatus::Unrecognised);
@@ -162,6 +163,9 @@ mod tests {
         is(Mode::Unrecognised);
         is(NodeHappening::Unrecognised);
         is(NodeState::Unrecognised);
+        is(OnExpiry::Unrecognised);
+        is(OnFailure::Unrecognised);
+        is(Ordering::Unrecognised);
         is(Outcome::Unrecognised);
         is(PlanStatus::Unrecognised);
         is(Readiness::Unrecognised);
@@ -193,9 +197,19 @@ mod tests {
             assert_eq!((without.outcome, without.route), (None, None));
         }
         let bulk: Bulk = of(
-            r#"{"id":"b","action":"retry","filter":{"colour":"blue","kind":"k"},"before":"t","rate":1,"status":"ASLEEP","matched":1,"done":0,"skipped":0,"failed":0,"error":null,"by":"","instance":null,"created_at":"t","finished_at":null}"#,
+            r#"{"id":"b","action":"archive","filter":{"state":"ASLEEP","outcome":"moved","colour":"blue","kind":"k","dead":true},"before":"t","rate":1,"status":"ASLEEP","matched":1,"done":0,"skipped":0,"failed":0,"error":null,"by":"","instance":null,"created_at":"t","finished_at":null}"#,
         );
-        assert_eq!((bulk.status, bulk.filter.kind.as_deref()), (BulkStatus::Unrecognised, Some("k")));
+        assert_eq!((bulk.action, bulk.status), (BulkAction::Unrecognised, BulkStatus::Unrecognised));
+        assert_eq!(
+            bulk.filter,
+            BulkFilter {
+                state: Some(JobState::Unrecognised),
+                outcome: Some(Outcome::Unrecognised),
+                kind: Some("k".to_owned()),
+                dead: Some(true),
+                ..BulkFilter::default()
+            }
+        );
         let caller: Whoami = of(
             r#"{"name":"t","scopes":["read","audit"],"sees_everything":true,"instance":"i","version":"9","node":{"id":"n","status":"lent"}}"#,
         );
@@ -223,11 +237,16 @@ mod tests {
         is::<Grant>(r#"{"nonce":1,"hold":"h","status":"?","held_until":"t","held_for_ms":1}"#);
         is::<NonceAnswer>(r#"{"signer":"s","nonce":1,"status":"?"}"#);
         is::<SessionFrame>(r#"{"type":"result","id":"j","seq":1,"ref":null,"outcome":"?"}"#);
+        is::<Policy>(r#"{"first_nonce":0,"hold_ms":null,"on_expiry":"?","max_in_flight":null}"#);
+        is::<SessionOpened>(r#"{"id":"s","owner":"i","ordering":"?"}"#);
+        is::<Session>(
+            r#"{"id":"s","owner":null,"tenant":null,"ordering":"?","route":null,"pool":null,"requires":[],"idle_ms":1,"idle_for_ms":1,"created_at":"t","closed_at":null,"jobs":{"created":0,"dispatched":0,"running":0,"finished":0},"last_seq":0,"last_node":null}"#,
+        );
         is::<ListedSession>(
-            r#"{"id":"s","tenant":null,"ordering":"strict","route":{"source":"a","target":"b","?":1},"pool":null,"requires":[],"idle_ms":1,"idle_for_ms":1,"created_at":"t","closed_at":null}"#,
+            r#"{"id":"s","tenant":null,"ordering":"?","route":{"source":"a","target":"b","?":1},"pool":null,"requires":[],"idle_ms":1,"idle_for_ms":1,"created_at":"t","closed_at":null}"#,
         );
         is::<Plan>(
-            r#"{"id":"p","name":null,"status":"?","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"?","halted":false,"over_time":true,"progress":{"total":2,"pending":1,"running":0,"succeeded":0,"failed":1,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":"t","finished_at":null,"attention":[{"task":"k","tenant":"t","status":"?","reason":"r","stage":1,"stage_name":"s"}]}"#,
+            r#"{"id":"p","name":null,"status":"?","max_concurrency":5,"on_failure":"?","timeout_ms":1,"intent":"?","halted":false,"over_time":true,"progress":{"total":2,"pending":1,"running":0,"succeeded":0,"failed":1,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":"t","finished_at":null,"attention":[{"task":"k","tenant":"t","status":"?","reason":"r","stage":1,"stage_name":"s"}]}"#,
         );
         is::<Task>(
             r#"{"id":"k","plan":"p","place":1,"tenant":"t","name":"n","status":"?","intent":"?","reason":null,"run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":1,"stages":[{"name":"a","status":"?","job":null}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"waits_for":null,"updated_at":"t"}"#,
@@ -243,7 +262,15 @@ mod tests {
         let message = serde_json::from_str::<BulkRequest>(filter).unwrap_err().to_string();
         assert!(message.contains("unknown field `colour`"), "{message}");
         for word in ["moved", Outcome::Unrecognised.as_str()] {
-            assert!(serde_json::from_str::<BulkFilter>(&format!(r#"{{"outcome":"{word}"}}"#)).is_err());
+            let of = |body: &str| body.replace('?', word);
+            assert!(serde_json::from_str::<BulkFilter>(&of(r#"{"outcome":"?"}"#)).is_err());
+            assert!(serde_json::from_str::<BulkFilter>(&of(r#"{"state":"?"}"#)).is_err());
+            assert!(serde_json::from_str::<BulkRequest>(&of(r#"{"action":"?","filter":{}}"#)).is_err());
+            assert!(serde_json::from_str::<SessionRequest>(&of(r#"{"ordering":"?"}"#)).is_err());
+            assert!(serde_json::from_str::<PolicyRequest>(&of(r#"{"on_expiry":"?"}"#)).is_err());
+            let plan = r#"{"on_failure":"?","tasks":[{"tenant":"t","stages":[{"name":"s","payload":1}]}]}"#;
+            let message = serde_json::from_str::<PlanRequest>(&of(plan)).unwrap_err().to_string();
+            assert!(message.contains("one of \"stop_new\""), "{message}");
         }
     }
 }

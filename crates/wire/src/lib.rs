@@ -6,8 +6,8 @@
 //!
 //! Requests refuse unknown fields, repeated fields, `null` where it has no meaning, arrays in place of
 //! objects, and numbers that are not whole; each with a text that says what would be right. Answers
-//! may grow fields and states, so readers of answers ignore the fields that they do not know, and read such a state as
-//! `Unrecognised`. A word that a caller has chosen, such as a session's ordering, is read in answers as in requests.
+//! may grow fields and words, so readers of answers ignore the fields that they do not know, and read a word that they do not
+//! know as `Unrecognised`: a state, and also what a caller has chosen, such as a session's ordering.
 
 pub mod audit;
 pub mod bulk;

@@ -60,7 +60,7 @@ words! {
 
 words! {
     /// What happens to a nonce when its hold expires.
-    pub enum OnExpiry {
+    pub growing enum OnExpiry {
         /// The nonce becomes RELEASED and is granted again.
         Release = "release",
         /// The nonce becomes QUARANTINED.
@@ -303,6 +303,7 @@ pub struct Policy {
     #[schema(required)]
     pub hold_ms: Option<u64>,
     /// What happens to a nonce when its hold expires.
+    #[serde(deserialize_with = "lenient::read")]
     pub on_expiry: OnExpiry,
     /// The most nonces that may be HELD or QUARANTINED at once. `null` means no limit.
     #[schema(required)]

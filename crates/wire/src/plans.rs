@@ -87,7 +87,7 @@ words! {
 
 words! {
     /// What a plan does with its other tasks once one failed or was interrupted.
-    pub enum OnFailure {
+    pub growing enum OnFailure {
         /// Running tasks go on; no further task starts.
         StopNew = "stop_new",
         /// All other tasks go on.

@@ -18,7 +18,7 @@ use crate::strict::{self, words};
 
 words! {
     /// The order of a session's jobs and results.
-    pub enum Ordering {
+    pub growing enum Ordering {
         /// Jobs run one at a time, in the order of submission.
         Strict = "strict",
         /// Jobs run in parallel. Their results come in the order of submission.
@@ -85,6 +85,7 @@ pub struct SessionOpened {
     /// The instance that is to take the session's first job. It owns the session from then on.
     pub owner: String,
     /// The order of the session's jobs and results.
+    #[serde(deserialize_with = "lenient::read")]
     pub ordering: Ordering,
 }
 
@@ -113,6 +114,7 @@ pub struct Session {
     #[schema(required)]
     pub tenant: Option<String>,
     /// The order of the session's jobs and results.
+    #[serde(deserialize_with = "lenient::read")]
     pub ordering: Ordering,
     /// Jobs run only in pools that serve this route.
     #[serde(default, deserialize_with = "lenient::read")]
@@ -151,6 +153,7 @@ pub struct ListedSession {
     #[schema(required)]
     pub tenant: Option<String>,
     /// The order of the session's jobs and results.
+    #[serde(deserialize_with = "lenient::read")]
     pub ordering: Ordering,
     /// Jobs run only in pools that serve this route.
     #[serde(default, deserialize_with = "lenient::read")]

@@ -22,7 +22,7 @@ pub fn plan(asked: &shape::PlanRequest) -> Result<(PlanSpec, Vec<TaskSpec>), Ref
     let plan = PlanSpec {
         name: asked.name.as_deref().map(Arc::from),
         max_concurrency: asked.max_concurrency.unwrap_or(PLAN_CONCURRENCY_DEFAULT),
-        on_failure: on_failure(asked.on_failure.unwrap_or(shape::OnFailure::StopNew)),
+        on_failure: on_failure(asked.on_failure.unwrap_or(shape::OnFailure::StopNew))?,
         timeout_ms: asked.timeout_ms.unwrap_or(PLAN_TIMEOUT_MS_DEFAULT),
     };
     spec::check(&plan, &tasks).map_err(|refused| Refusal::invalid(refused.to_string()))?;
@@ -58,12 +58,8 @@ fn stage(asked: &shape::StageRequest) -> Result<StageSpec, Refusal> {
     })
 }
 
-const fn on_failure(asked: shape::OnFailure) -> OnFailure {
-    match asked {
-        shape::OnFailure::StopNew => OnFailure::StopNew,
-        shape::OnFailure::Continue => OnFailure::Continue,
-        shape::OnFailure::Pause => OnFailure::Pause,
-    }
+fn on_failure(asked: shape::OnFailure) -> Result<OnFailure, Refusal> {
+    Ok(OnFailure::parse(asked.as_str())?)
 }
 
 /// What a person says of a stage.

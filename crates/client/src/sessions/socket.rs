@@ -78,7 +78,9 @@ impl SessionSocket {
         let (jobs, asked) = mpsc::unbounded_channel();
         let (tell, deliveries) = mpsc::channel(WAITING_MAX);
         let (stop, stopped) = oneshot::channel();
-        let protocol = Protocol::new(after_seq, ordering != Ordering::Free);
+        // One that this version does not know may be any order.
+        let is_ordered = matches!(ordering, Ordering::Strict | Ordering::Results);
+        let protocol = Protocol::new(after_seq, is_ordered);
         let session_loop = SessionLoop::new(client, id, protocol, asked, tell, stopped, pace);
         let sender = JobSender { window: SendWindow::new(), jobs };
         Self { sender, deliveries, after_seq, is_over: false, stop, task: tokio::spawn(session_loop.run()) }

@@ -199,27 +199,29 @@ async fn where_jobs_have_an_order_what_is_refused_for_now_goes_out_again_before_
 }
 
 #[tokio::test]
-async fn without_an_order_it_goes_on_behind_the_first_place_that_was_not_seen() {
-    let instance = Instance::new().await;
-    let mut socket = open(&[&instance], Ordering::Free, 0, pace());
-    let mut peer = Peer::of(&instance).await;
-    for seq in [3, 1, 5] {
-        peer.result(seq, "x").await;
+async fn without_a_known_order_it_goes_on_behind_the_first_place_that_was_not_seen() {
+    for ordering in [Ordering::Free, Ordering::Unrecognised] {
+        let instance = Instance::new().await;
+        let mut socket = open(&[&instance], ordering, 0, pace());
+        let mut peer = Peer::of(&instance).await;
+        for seq in [3, 1, 5] {
+            peer.result(seq, "x").await;
+        }
+        for expected in ["connected", "result 3", "result 1", "result 5"] {
+            assert_eq!(next(&mut socket).await, expected);
+        }
+        assert_eq!(socket.after_seq(), 1);
+        drop(peer);
+        let mut peer = Peer::of(&instance).await;
+        assert_eq!(peer.asked_for, "/v1/sessions/s/ws?after_seq=1");
+        for seq in [5, 3, 2, 4] {
+            peer.result(seq, "x").await;
+        }
+        for expected in ["lost", "connected", "result 2", "result 4"] {
+            assert_eq!(next(&mut socket).await, expected);
+        }
+        assert_eq!(socket.after_seq(), 5);
     }
-    for expected in ["connected", "result 3", "result 1", "result 5"] {
-        assert_eq!(next(&mut socket).await, expected);
-    }
-    assert_eq!(socket.after_seq(), 1);
-    drop(peer);
-    let mut peer = Peer::of(&instance).await;
-    assert_eq!(peer.asked_for, "/v1/sessions/s/ws?after_seq=1");
-    for seq in [5, 3, 2, 4] {
-        peer.result(seq, "x").await;
-    }
-    for expected in ["lost", "connected", "result 2", "result 4"] {
-        assert_eq!(next(&mut socket).await, expected);
-    }
-    assert_eq!(socket.after_seq(), 5);
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ pub struct Plan {
     /// How many tasks may run at once.
     pub max_concurrency: u32,
     /// What the plan does with its other tasks once one failed or was interrupted.
+    #[serde(deserialize_with = "lenient::read")]
     pub on_failure: OnFailure,
     /// How long after its start the plan starts further tasks, in milliseconds. It does not count once a task is retried of a
     /// plan that had ended in time.

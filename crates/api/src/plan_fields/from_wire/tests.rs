@@ -74,7 +74,7 @@ fn everything_that_a_plan_names_is_taken() {
         (shape::OnFailure::Continue, OnFailure::Continue),
         (shape::OnFailure::Pause, OnFailure::Pause),
     ];
-    assert!(words.into_iter().all(|(word, meant)| on_failure(word) == meant));
+    assert!(words.into_iter().all(|(word, meant)| on_failure(word).unwrap() == meant));
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn asked(action: BulkAction, matched: u64) -> String {
         BulkAction::Cancel => format!("Cancel {it}"),
         BulkAction::Delete => format!("Delete {it}, with {their}"),
         BulkAction::Dismiss => format!("Dismiss {it}"),
+        _ => format!("Change {it}"),
     }
 }
 
@@ -206,6 +207,7 @@ const fn done(action: BulkAction) -> &'static str {
         BulkAction::Cancel => "cancelled",
         BulkAction::Delete => "deleted",
         BulkAction::Dismiss => "dismissed",
+        _ => "done",
     }
 }
 
@@ -295,6 +297,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(line(&bulk), "bulk operation b is RUNNING: 2 jobs retried, 1 skipped, 1 failed");
+        let newer = line(&Shown { action: BulkAction::Unrecognised, ..bulk.clone() });
+        assert!(newer.ends_with("RUNNING: 2 jobs done, 1 skipped, 1 failed"), "{newer}");
         let table = list(&List { items: vec![bulk.clone()], next_cursor: None });
         assert!(table.contains("b     retry   kind k, dead true  RUNNING  4/9   1       c\n"), "{table}");
         let card = card(&bulk);
