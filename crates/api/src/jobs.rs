@@ -144,7 +144,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         let filter = JobFilter { before: before.or(filter.before), limit, ..filter.clone() };
         own::page(&state, sees, &names, &sessions, &filter).await
     };
-    let is_seen = async |record: &JobRecord| Ok(sessions.job(sees, record));
+    let is_seen = |record: &JobRecord| sessions.job(sees, record);
     let page = seen_pages::page(&state, &principal, limit, read, |record| record.id, is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, JobId::to_string, job_fields::listed_job)))
 }

@@ -1,7 +1,7 @@
 //! Leases over HTTP: the owner of each resource, as the ledger has it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use actix_web::{HttpRequest, HttpResponse};
 use domain::{InstanceId, Resource, ResourceKind};
@@ -48,22 +48,20 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         after: cursors.read(&query, |text| Resource::parse(text).ok())?,
         limit: 0,
     };
-    // Of the leases read last.
-    let looked_up = RefCell::new(HashMap::new());
+    let until = seen_pages::until(&state);
+    // Those of the leases read last.
+    let seen = RefCell::new(HashSet::new());
     let read = async |after: Option<Resource>, limit| {
         let after = after.or_else(|| filter.after.clone());
-        let leases = state.read(state.ledger.leases(&LeaseFilter { after, limit, ..filter.clone() })).await?;
-        let seen_now = visibility::sessions_and_plans(&state, sees, &leases).await?;
-        *looked_up.borrow_mut() = seen_now;
+        let filter = LeaseFilter { after, limit, ..filter.clone() };
+        let mut leases = state.read(state.ledger.leases(&filter)).await?;
+        let looked_at = visibility::leases(&state, sees, &leases, until).await?;
+        leases.truncate(looked_at.len());
+        let seen_now = leases.iter().zip(looked_at).filter(|(_, is_seen)| *is_seen);
+        *seen.borrow_mut() = seen_now.map(|(lease, _)| lease.resource.clone()).collect();
         Ok(leases)
     };
-    let is_seen = async |lease: &Lease| {
-        let known = looked_up.borrow().get(&lease.resource).copied();
-        match known {
-            Some(is_seen) => Ok(is_seen),
-            None => visibility::lease(&state, sees, lease).await,
-        }
-    };
+    let is_seen = |lease: &Lease| seen.borrow().contains(&lease.resource);
     let page =
         seen_pages::page(&state, &principal, limit, read, |lease| lease.resource.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, Resource::to_string, to_wire::lease)))

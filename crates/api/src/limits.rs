@@ -187,12 +187,15 @@ pub const ATTENTION_TASKS_MAX: u32 = 100;
 pub const LISTED_ATTENTION_TASKS_MAX: u32 = 10;
 /// Records of a page that are read at once where each may be large: tasks with their definitions, contexts, changes of pools.
 pub const PIECE_RECORDS_MAX: u32 = 50;
+/// Records of a list that are read before it is known how large they are. Those of jobs with the longest errors and metadata
+/// have 40 KiB each, so all of them are about as much as a page may have.
+pub const PIECE_FIRST_MAX: u32 = 200;
 /// Records of a list that are read at once where the token sees few of those that were read before.
 pub const PIECE_UNSEEN_MAX: u32 = 1_000;
 /// Bytes that a record of a list takes in memory for what is never long: names, labels, numbers.
 pub const LISTED_BYTES: usize = 2 << 10;
 /// A page of tasks, checkpoints or events of plans, or of the audit, ends early behind the item with which it has so many bytes
-/// of JSON; a page of another list, for a token with patterns, behind the record with which it has so many in memory.
+/// of JSON; a page of another list behind the record with which it has so many in memory.
 pub const SHOWN_PAGE_BYTES_MAX: usize = 8 << 20;
 /// Sessions of one batch whose owners are asked at once.
 pub const BATCH_SESSIONS_AT_ONCE: usize = 32;

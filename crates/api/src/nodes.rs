@@ -45,7 +45,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let read = async |last: Option<NodeId>, piece: u32| {
         Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), piece as usize))
     };
-    let is_seen = async |record: &Record| Ok(sees.nodes.have(Some(record.profile.node.as_str())));
+    let is_seen = |record: &Record| sees.nodes.have(Some(record.profile.node.as_str()));
     let page =
         seen_pages::page(&state, &principal, limit, read, |record| record.profile.node.clone(), is_seen)
             .await?;

@@ -96,17 +96,19 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: cursors.read(&query, PlanId::parse)?,
         limit: 0,
     };
+    let until = seen_pages::until(&state);
     // Those of the plans read last.
     let seen = RefCell::new(HashSet::new());
     let read = async |before: Option<PlanId>, limit| {
         let filter = PlanFilter { before: before.or(filter.before), limit, ..filter.clone() };
-        let records = state.read(state.ledger.plans(&filter)).await?;
+        let mut records = state.read(state.ledger.plans(&filter)).await?;
         let ids: Vec<_> = records.iter().map(|record| record.plan.id).collect();
-        let seen_now = visibility::plans(&state, sees, &ids).await?;
+        let (seen_now, looked_at) = visibility::plans(&state, sees, &ids, until).await?;
+        records.truncate(looked_at);
         *seen.borrow_mut() = seen_now;
         Ok(records)
     };
-    let is_seen = async |record: &ledger::PlanRecord| Ok(seen.borrow().contains(&record.plan.id));
+    let is_seen = |record: &ledger::PlanRecord| seen.borrow().contains(&record.plan.id);
     let page = seen_pages::page(&state, &principal, limit, read, |record| record.plan.id, is_seen).await?;
     let page = Page { records: records::plans(&state, &page.records).await?, next: page.next };
     Ok(HttpResponse::Ok().json(cursors.page(page, PlanId::to_string, Clone::clone)))

@@ -9,7 +9,9 @@ use ledger::{JobRecord, Lease, PlanRecord, SessionRecord, SignerRecord};
 
 use crate::auth::{Principal, Sees};
 use crate::extract::Page;
-use crate::limits::{LISTED_BYTES, PIECE_UNSEEN_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX};
+use crate::limits::{
+    LISTED_BYTES, PIECE_FIRST_MAX, PIECE_UNSEEN_MAX, SHOWN_PAGE_BYTES_MAX, UNCOUNTED_BYTES_MAX,
+};
 use crate::refusal::Refusal;
 use crate::shares::{Kind, Reached, Share};
 use crate::state::State;
@@ -37,24 +39,29 @@ impl Listed for JobRecord {
     }
 }
 
+/// When a page is to end with what it has: after half of the time that a request may take.
+pub fn until(state: &State) -> Instant {
+    Instant::now() + state.settings.request_timeout / 2
+}
+
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
-/// fewer, and nothing at the end. It is asked for larger pieces where few records of one are seen, and for smaller ones where
-/// they are large. Where so much that is not seen lies between that it takes half of what a request may take, the page has less,
-/// and the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`].
+/// fewer, and nothing at the end; fewer to a caller that sees everything at the end alone. It looks up what `is_seen` is to know
+/// of them. The first piece has [`PIECE_FIRST_MAX`] records at most. Further ones are larger where few records of one are seen,
+/// and smaller where they are large. Where so much that is not seen lies between that the time is over, the page has less, and
+/// the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`].
 ///
 /// # Errors
-/// What `read` and `is_seen` say, and `overloaded` where there is no room for what was read.
+/// What `read` says, and `overloaded` where there is no room for what was read.
 pub async fn page<R: Listed, K>(
     state: &State,
     principal: &Principal,
     limit: u32,
     read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
     key: impl Fn(&R) -> K,
-    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+    is_seen: impl Fn(&R) -> bool,
 ) -> Result<Page<R, K>, Refusal> {
-    let give_up = Instant::now() + state.settings.request_timeout / 2;
     let room = state.shares.none(Kind::Sending, principal.used());
-    page_until(give_up, room, principal.sees(), limit, read, key, is_seen).await
+    page_until(until(state), room, principal.sees(), limit, read, key, is_seen).await
 }
 
 /// The same, up to this time. What is read takes its bytes of `room`.
@@ -65,42 +72,40 @@ async fn page_until<R: Listed, K>(
     limit: u32,
     read: impl AsyncFn(Option<K>, u32) -> Result<Vec<R>, Refusal>,
     key: impl Fn(&R) -> K,
-    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+    is_seen: impl Fn(&R) -> bool,
 ) -> Result<Page<R, K>, Refusal> {
-    let (mut found, mut bytes, mut piece) = (Vec::new(), 0, limit + 1);
-    let mut records = read(None, piece).await?;
     let limit = limit as usize;
-    if sees.everything() {
-        take(&mut room, bytes_of(&records))?;
-        let is_all = records.len() <= limit;
-        records.truncate(limit);
-        let next = records.last().filter(|_| !is_all).map(&key);
-        return Ok(Page { records, next });
-    }
+    let (mut found, mut bytes, mut least) = (Vec::new(), 0, 1);
+    // One more than fits tells whether there is another page.
+    let mut piece = (limit + 1).min(PIECE_FIRST_MAX as usize);
+    let mut records = read(None, piece as u32).await?;
     while let Some(last) = records.last().map(&key) {
         let (read_now, found_before) = (records.len(), found.len());
         let bytes_now = bytes_of(&records);
         take(&mut room, bytes + bytes_now)?;
         for record in records {
-            let behind = key(&record);
-            if is_seen(&record).await? {
-                if found.len() == limit || bytes >= SHOWN_PAGE_BYTES_MAX {
-                    let next = found.last().map(&key);
-                    return Ok(Page { records: found, next });
-                }
-                bytes += record.bytes();
-                found.push(record);
+            if !is_seen(&record) {
+                continue;
             }
-            // To look at one record can take reads of its own.
-            if Instant::now() >= give_up {
-                return Ok(Page { records: found, next: Some(behind) });
+            if found.len() == limit || bytes >= SHOWN_PAGE_BYTES_MAX {
+                let next = found.last().map(&key);
+                return Ok(Page { records: found, next });
             }
+            bytes += record.bytes();
+            found.push(record);
+        }
+        if sees.everything() && read_now < piece {
+            break;
+        }
+        if Instant::now() >= give_up {
+            return Ok(Page { records: found, next: Some(last) });
         }
         if (found.len() - found_before) * 10 < read_now {
-            piece = piece.max(PIECE_UNSEEN_MAX);
+            least = PIECE_UNSEEN_MAX as usize;
         }
         let fit = (SHOWN_PAGE_BYTES_MAX * read_now / bytes_now.max(1)).max(1);
-        records = read(Some(last), piece.min(u32::try_from(fit).unwrap_or(u32::MAX))).await?;
+        piece = (limit + 1 - found.len()).max(least).min(fit);
+        records = read(Some(last), piece as u32).await?;
     }
     Ok(Page { records: found, next: None })
 }
@@ -169,7 +174,7 @@ mod tests {
                 let first = last.or(begin).map_or(1, |last| last + 1);
                 Ok((first..=100).take(7).collect::<Vec<_>>())
             };
-            let is_seen = async |number: &u32| Ok(number.is_multiple_of(10));
+            let is_seen = |number: &u32| number.is_multiple_of(10);
             let page =
                 page_until(give_up, room(), &sees, limit, read, |number| *number, is_seen).await.unwrap();
             assert!(page.records.len() <= limit as usize);
@@ -189,9 +194,9 @@ mod tests {
         for limit in [1, 3, 10, 11] {
             let count = 10_usize.div_ceil(limit as usize);
             assert_eq!(pages(limit, in_time).await, (all.clone(), count), "{limit}");
-            // What takes too long goes on with the next page, behind what was looked at.
+            // What takes too long goes on with the next page, behind the piece that was looked at.
             let (found, count) = pages(limit, Instant::now()).await;
-            assert_eq!((found, count), (all.clone(), 101), "{limit}");
+            assert_eq!((found, count), (all.clone(), 100_usize.div_ceil(7) + 1), "{limit}");
         }
     }
 
@@ -205,15 +210,49 @@ mod tests {
                 let records = (first..=2_000).take(piece as usize).collect::<Vec<_>>();
                 Ok(records)
             };
-            let is_seen = async |number: &u32| Ok(number.is_multiple_of(one_in));
+            let is_seen = |number: &u32| number.is_multiple_of(one_in);
             page_until(in_time(), room(), &some(), 2, read, |number| *number, is_seen).await.unwrap();
             assert_eq!(asked.into_inner(), expected, "{one_in}");
         }
     }
 
     #[tokio::test]
+    async fn a_list_is_read_in_pieces_of_which_the_first_is_small() {
+        let (sees_all, sees_some) = (Sees::default(), some());
+        let first = PIECE_FIRST_MAX;
+        for (sees, count, limit, expected, next) in [
+            (&sees_all, 0, 1_000, &[first][..], None),
+            (&sees_all, first - 1, 1_000, &[first], None),
+            (&sees_all, first, 1_000, &[first, 1_001 - first], None),
+            (&sees_all, 1_000, 1_000, &[first, 1_001 - first], None),
+            (&sees_all, 1_001, 1_000, &[first, 1_001 - first], Some(1_000)),
+            (&sees_all, 10, 10, &[11], None),
+            (&sees_all, 11, 10, &[11], Some(10)),
+            // A piece that is not whole need not be the end of what it sees.
+            (&sees_some, 10, 10, &[11, 1], None),
+            (&sees_some, 1_001, 1_000, &[first, 1_001 - first], Some(1_000)),
+        ] {
+            let asked = RefCell::new(Vec::new());
+            let read = async |last: Option<u32>, piece: u32| {
+                asked.borrow_mut().push(piece);
+                let begin = last.unwrap_or(0);
+                Ok((begin + 1..=count).take(piece as usize).collect::<Vec<_>>())
+            };
+            let page =
+                page_until(in_time(), room(), sees, limit, read, |number| *number, |_| true).await.unwrap();
+            assert_eq!((asked.into_inner().as_slice(), page.next), (expected, next), "{limit} of {count}");
+            assert!(page.records.into_iter().eq(1..=count.min(limit)), "{limit} of {count}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_list_of_large_records_is_read_in_smaller_pieces_and_its_page_ends_early() {
-        for (one_in, expected, found) in [(1_000, &[11, 2, 2, 2, 2, 2][..], None), (1, &[11], Some(2))] {
+        let (sees_all, sees_some) = (Sees::default(), some());
+        for (sees, one_in, expected, found) in [
+            (&sees_some, 1_000, &[11, 2, 2, 2, 2, 2][..], None),
+            (&sees_some, 1, &[11], Some(2)),
+            (&sees_all, 1, &[11], Some(2)),
+        ] {
             let asked = RefCell::new(Vec::new());
             let read = async |last: Option<u32>, piece: u32| {
                 asked.borrow_mut().push(piece);
@@ -221,9 +260,9 @@ mod tests {
                 let records = (first..=18).take(piece as usize);
                 Ok(records.map(|number| Large(number, SHOWN_PAGE_BYTES_MAX / 2)).collect())
             };
-            let is_seen = async |record: &Large| Ok(record.0.is_multiple_of(one_in));
+            let is_seen = |record: &Large| record.0.is_multiple_of(one_in);
             let page =
-                page_until(in_time(), room(), &some(), 10, read, |record| record.0, is_seen).await.unwrap();
+                page_until(in_time(), room(), sees, 10, read, |record| record.0, is_seen).await.unwrap();
             assert_eq!(asked.into_inner(), expected, "{one_in}");
             assert_eq!((page.records.last().map(|last| last.0), page.next), (found, found), "{one_in}");
         }
@@ -238,8 +277,7 @@ mod tests {
             Ok(vec![Large(read_before + 1, 30_000)])
         };
         let room = shares.none(Kind::Sending, None);
-        let is_seen = async |_: &Large| Ok(true);
-        let refused = page_until(in_time(), room, &some(), 10, read, |record| record.0, is_seen).await;
+        let refused = page_until(in_time(), room, &some(), 10, read, |record| record.0, |_| true).await;
         assert_eq!(refused.map(|page| page.next).unwrap_err().code(), Code::Overloaded);
         assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
     }
@@ -252,9 +290,8 @@ mod tests {
                 Ok((1..=piece).map(|n| Large(n, bytes)).collect::<Vec<_>>())
             };
             let room = shares.none(Kind::Sending, None);
-            let is_seen = async |_: &Large| Ok(true);
             let page =
-                page_until(in_time(), room, &Sees::default(), 2, read, |record| record.0, is_seen).await;
+                page_until(in_time(), room, &Sees::default(), 2, read, |record| record.0, |_| true).await;
             assert_eq!(page.is_err_and(|refusal| refusal.code() == Code::Overloaded), is_refused, "{bytes}");
             assert_eq!(shares.in_use(Kind::Sending), 0, "it is given back");
         }

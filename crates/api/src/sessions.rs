@@ -104,7 +104,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         let after = after.or_else(|| filter.after.clone());
         state.look_up(incarnation.jobs.sessions(&SessionFilter { after, limit, ..filter.clone() })).await
     };
-    let is_seen = async |record: &SessionRecord| Ok::<_, Refusal>(visibility::session_record(sees, record));
+    let is_seen = |record: &SessionRecord| visibility::session_record(sees, record);
     let page = seen_pages::page(&state, &principal, limit, read, |record| record.id.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, SessionId::to_string, to_wire::listed_session)))
 }

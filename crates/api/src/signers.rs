@@ -384,7 +384,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         let after = last.as_ref().or(after.as_ref());
         state.read(state.ledger.signers(sees.signers.prefix(), after, piece)).await
     };
-    let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
+    let is_seen = |record: &SignerRecord| sees.signers.have(Some(record.signer.as_str()));
     let page =
         seen_pages::page(&state, &principal, limit, read, |record| record.signer.clone(), is_seen).await?;
     Ok(HttpResponse::Ok().json(cursors.page(page, SignerId::to_string, to_wire::signer)))

@@ -353,21 +353,30 @@ pub fn session_record(sees: &Sees, record: &SessionRecord) -> bool {
 
 /// Whether it is a plan that is seen: all of its tasks are.
 pub async fn plan(state: &State, sees: &Sees, id: PlanId) -> Result<bool, Refusal> {
-    Ok(plans(state, sees, &[id]).await?.contains(&id))
+    Ok(plans(state, sees, &[id], Instant::now()).await?.0.contains(&id))
 }
 
-/// Those of these plans that are seen.
+/// Those of these plans that are seen, as far as they are looked at by then; and how many were, which are the first ones and one
+/// piece at least.
 ///
 /// # Errors
 /// What the ledger says.
-pub async fn plans(state: &State, sees: &Sees, ids: &[PlanId]) -> Result<HashSet<PlanId>, Refusal> {
+pub async fn plans(
+    state: &State,
+    sees: &Sees,
+    ids: &[PlanId],
+    until: Instant,
+) -> Result<(HashSet<PlanId>, usize), Refusal> {
     let (all_tenants, all_pools) = (sees.tenants.is_all(), sees.pools.is_all());
     if all_tenants && all_pools {
-        return Ok(ids.iter().copied().collect());
+        return Ok((ids.iter().copied().collect(), ids.len()));
     }
-    let mut seen = HashSet::new();
+    let (mut seen, mut looked_at) = (HashSet::new(), 0);
     // A plan may name a thousand tenants.
     for piece in ids.chunks(PIECE_RECORDS_MAX as usize) {
+        if looked_at > 0 && Instant::now() >= until {
+            break;
+        }
         let mut left = piece.to_vec();
         if !all_tenants {
             left = plans_by_names(state, sees, &left, false).await?;
@@ -377,8 +386,9 @@ pub async fn plans(state: &State, sees: &Sees, ids: &[PlanId]) -> Result<HashSet
             left = plans_by_names(state, sees, &left, true).await?;
         }
         seen.extend(left);
+        looked_at += piece.len();
     }
-    Ok(seen)
+    Ok((seen, looked_at))
 }
 
 /// Those of these plans whose tenants are seen, and, `with_pools`, whose pools are.
@@ -424,35 +434,50 @@ pub async fn lease(state: &State, sees: &Sees, lease: &Lease) -> Result<bool, Re
     }
 }
 
-/// Of those of these leases that are of sessions and plans, whether their resources are seen: these are looked up together.
+/// Whether these leases are seen, in their order, as far as they are looked at by then; the first one is in any case. Their
+/// sessions are looked up together, and so are their plans.
 ///
 /// # Errors
 /// What the ledger says.
-pub async fn sessions_and_plans(
+pub async fn leases(
     state: &State,
     sees: &Sees,
     leases: &[Lease],
-) -> Result<HashMap<Resource, bool>, Refusal> {
+    until: Instant,
+) -> Result<Vec<bool>, Refusal> {
     if sees.everything() {
-        return Ok(HashMap::new());
+        return Ok(vec![true; leases.len()]);
     }
     let (mut of_sessions, mut of_plans) = (Vec::new(), Vec::new());
     for Lease { resource, .. } in leases {
         match resource.kind() {
-            ResourceKind::Session => {
-                of_sessions.extend(SessionId::parse(resource.id()).map(|id| (resource, id)))
-            }
-            ResourceKind::Plan => of_plans.extend(PlanId::parse(resource.id()).map(|id| (resource, id))),
+            ResourceKind::Session => of_sessions.extend(SessionId::parse(resource.id())),
+            ResourceKind::Plan => of_plans.extend(PlanId::parse(resource.id())),
             _ => {}
         }
     }
-    let ids: Vec<_> = of_sessions.iter().map(|(_, id)| id.clone()).collect();
-    let seen_sessions = sessions(state, sees, &ids).await?;
-    let ids: Vec<_> = of_plans.iter().map(|(_, id)| *id).collect();
-    let seen_plans = plans(state, sees, &ids).await?;
-    let of_sessions = of_sessions.into_iter().map(|(of, id)| (of.clone(), seen_sessions.contains(&id)));
-    let of_plans = of_plans.into_iter().map(|(of, id)| (of.clone(), seen_plans.contains(&id)));
-    Ok(of_sessions.chain(of_plans).collect())
+    let seen_sessions = sessions(state, sees, &of_sessions).await?;
+    let (seen_plans, mut plans_left) = plans(state, sees, &of_plans, until).await?;
+    let mut seen = Vec::with_capacity(leases.len());
+    for found in leases {
+        let id = found.resource.id();
+        let is_seen = match found.resource.kind() {
+            ResourceKind::Session => SessionId::parse(id).is_ok_and(|id| seen_sessions.contains(&id)),
+            ResourceKind::Plan => match PlanId::parse(id) {
+                Some(_) if plans_left == 0 => break,
+                Some(id) => {
+                    plans_left -= 1;
+                    seen_plans.contains(&id)
+                }
+                None => false,
+            },
+            // To look at a tenant's lock can take a read of its own.
+            _ if !seen.is_empty() && Instant::now() >= until => break,
+            _ => lease(state, sees, found).await?,
+        };
+        seen.push(is_seen);
+    }
+    Ok(seen)
 }
 
 /// A refusal as its caller may see it: `tenant_locked` says which task has the lock only to a caller that sees that task.

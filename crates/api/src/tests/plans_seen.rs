@@ -5,6 +5,8 @@ use actix_web::test::read_body;
 use serde_json::json;
 
 use super::*;
+use crate::limits::PIECE_RECORDS_MAX;
+use crate::visibility;
 
 struct Subject {
     state: Arc<State>,
@@ -370,6 +372,36 @@ async fn a_lock_is_seen_by_who_sees_the_task_that_has_it() {
     for who in ["x", "ops"] {
         assert_eq!(subject.get(who, lease).await["owner"], Value::Null, "{who}");
         assert_eq!(subject.get(who, leases).await["items"][0]["resource"], json!("tenant:x"), "{who}");
+    }
+}
+
+/// A list then goes on behind those that were looked at.
+#[actix_web::test]
+async fn of_many_plans_and_their_leases_a_piece_is_looked_at_and_more_as_long_as_there_is_time() {
+    let subject = Subject::start().await;
+    let state = &subject.state;
+    let pools = domain::Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
+    let (sees, sees_all) = (Sees { pools, ..Sees::default() }, Sees::default());
+    let piece = PIECE_RECORDS_MAX as usize;
+    let ids: Vec<_> = (0..=piece as u128).map(PlanId::from_u128).collect();
+    let lease = |id: &PlanId| ledger::Lease {
+        resource: domain::Resource::plan(*id),
+        owner: None,
+        token: domain::Token::new(1),
+        acquired_at: Timestamp::from_micros(0),
+        renewed_at: Timestamp::from_micros(0),
+        expires_in_ms: 0,
+    };
+    let leases: Vec<_> = ids.iter().map(lease).collect();
+    let (over, in_time) = (Instant::now(), Instant::now() + Duration::from_secs(3_600));
+    for (sees, until, looked_at) in
+        [(&sees, over, piece), (&sees, in_time, piece + 1), (&sees_all, over, piece + 1)]
+    {
+        let (seen, plans) = visibility::plans(state, sees, &ids, until).await.unwrap();
+        let all = if sees.everything() { piece + 1 } else { 0 };
+        assert_eq!((seen.len(), plans), (all, looked_at));
+        let seen = visibility::leases(state, sees, &leases, until).await.unwrap();
+        assert_eq!(seen, vec![sees.everything(); looked_at]);
     }
 }
 
