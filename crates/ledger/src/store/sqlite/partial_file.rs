@@ -8,7 +8,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::folders::{folder_of, sync_folder};
 
@@ -83,13 +84,12 @@ struct PartialLock {
 impl PartialLock {
     fn take(partial: &Path) -> io::Result<Self> {
         let path = with_suffix(partial, ".lock");
-        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = match open() {
+        let file = match open_lock(&path) {
             // Another user's, perhaps of a backup that was killed. Whether that one still runs cannot be seen, so its lock
             // goes, as its partial file does: one that runs has lost its file, and fails in the end.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 remove_if_there(&path)?;
-                open()?
+                open_lock(&path)?
             }
             opened => opened?,
         };
@@ -118,6 +118,21 @@ impl Drop for PartialLock {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Opens the file of a lock, or makes it. A link at its name, which somebody else may have put there, is not followed: no file is
+/// made or opened where it leads.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let opened = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path);
+    opened.map_err(|error| {
+        if error.raw_os_error() != Some(Errno::LOOP.raw_os_error()) {
+            return error;
+        }
+        let what = format!("{} is a symbolic link; remove it, or choose another file", path.display());
+        io::Error::new(error.kind(), what)
+    })
 }
 
 /// Whether this name leads to this file.
@@ -255,6 +270,26 @@ mod tests {
         refused(&target);
         partial.finish().unwrap();
         assert_eq!(names(folder.path()), ["copy"]);
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_refused_and_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, lock) = (folder.path().join("copy"), folder.path().join("copy.partial.lock"));
+        for is_there in [false, true] {
+            let elsewhere = folder.path().join("elsewhere");
+            if is_there {
+                fs::write(&elsewhere, "of somebody else").unwrap();
+            }
+            std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+            let Err(error) = PartialFile::create(&target) else { panic!("it followed the link") };
+            let text = error.to_string();
+            assert!(text.contains("copy.partial.lock is a symbolic link"), "{text}");
+            assert_eq!(elsewhere.exists(), is_there);
+            fs::remove_file(&lock).unwrap();
+        }
+        PartialFile::create(&target).unwrap().finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy", "elsewhere"]);
     }
 
     #[test]
