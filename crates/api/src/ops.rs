@@ -48,11 +48,16 @@ pub async fn readyz(request: HttpRequest, state: Shared) -> Answer {
     // A load balancer needs no more, and a page of another site may read no more.
     match answer {
         Ok(ready) => Ok(HttpResponse::Ok().json(Ready { checks: BTreeMap::new(), ..ready })),
-        Err(refusal) => Err(Refusal::new(
-            refusal.code(),
-            "this instance says why to those who ask it under a loopback name",
-        )),
+        Err(refusal) => Err(without_reasons(refusal)),
     }
+}
+
+/// The refusal as it is for those who may not read why. It says when to ask again.
+fn without_reasons(refusal: Refusal) -> Refusal {
+    refusal.with(|problem| {
+        problem.detail = "this instance says why to those who ask it under a loopback name".to_owned();
+        problem.checks = None;
+    })
 }
 
 async fn readiness(state: &Shared) -> Result<Ready, Refusal> {
@@ -289,7 +294,26 @@ pub async fn not_found() -> Answer {
 mod tests {
     use std::io;
 
+    use actix_web::ResponseError as _;
+    use actix_web::body::MessageBody as _;
+    use actix_web::http::header::RETRY_AFTER;
+
     use super::*;
+
+    #[test]
+    fn who_may_not_read_why_an_instance_is_not_ready_reads_when_to_ask_again() {
+        let down = Check { status: CheckStatus::Down, detail: Some("redis://secret".to_owned()) };
+        let refusal = Refusal::new(Code::BusUnavailable, "redis://secret").with(|problem| {
+            problem.checks = Some(named([("bus", down)]));
+            problem.retry_after_ms = Some(STARTING_AGAIN_MS);
+        });
+        let answer = without_reasons(refusal).error_response();
+        assert_eq!(answer.headers().get(RETRY_AFTER).unwrap(), "1");
+        let body = answer.into_body().try_into_bytes().unwrap();
+        let problem: wire::Problem = serde_json::from_slice(&body).unwrap();
+        assert_eq!((problem.checks, problem.retry_after_ms), (None, Some(STARTING_AGAIN_MS)));
+        assert!(!problem.detail.contains("secret"), "{}", problem.detail);
+    }
 
     #[test]
     fn why_the_bus_is_away_is_said_without_the_words_of_a_server_that_refuses() {

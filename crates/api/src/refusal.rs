@@ -492,6 +492,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_refusal_that_may_end_by_itself_says_when_to_ask_again() {
+        for code in Code::ALL {
+            let answer = Refusal::new(*code, "no").error_response();
+            assert_eq!(answer.status().as_u16(), code.status());
+            assert_eq!(answer.headers().contains_key(RETRY_AFTER), code.is_retryable(), "{code}");
+        }
+    }
+
+    #[test]
     fn every_refusal_of_a_plan_has_its_code() {
         let locker = Locker { tenant: TenantId::parse("t").unwrap(), task: None, plan: None };
         let owner = InstanceId::parse("a-1").unwrap();
