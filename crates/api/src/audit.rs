@@ -79,7 +79,7 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
         ("subject" = Option<String>, Query, description = "Only about this, such as `signer:eip155:1:0xab`"),
         ("since" = Option<String>, Query, format = DateTime, description = "Only from this time on"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<AuditRecord>)),
 )]

@@ -149,7 +149,7 @@ fn accepted(state: &State, made: &BulkRecord, at_least: bool) -> HttpResponse {
     get, path = "/v1/bulk", tag = "jobs", operation_id = "list_bulk",
     params(
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Bulk>)),
 )]

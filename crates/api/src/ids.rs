@@ -30,7 +30,7 @@ use crate::to_wire;
 /// worker numbers that this instance may use, the answer is `exhausted` with `Retry-After`.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
-    params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default")),
+    params(("count" = Option<u32>, Query, description = "The number of ids; 1 by default")),
     responses((status = 200, description = "The ids", body = shape::Snowflakes)),
 )]
 pub async fn snowflakes(request: HttpRequest, forwarder: Forwarding) -> Answer {
@@ -75,7 +75,7 @@ pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/ids/segments", tag = "ids", operation_id = "list_segments",
     params(
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Segment>)),
 )]
@@ -97,7 +97,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "take_segment",
     params(
         ("tag" = String, Path, description = "The tag, which must exist"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
+        ("count" = Option<u32>, Query, description = "The number of ids; 1 by default"),
         ("scrambled" = Option<bool>, Query, description = "Whether to answer scrambled forms; false by default"),
     ),
     responses((status = 200, description = "The ids", body = shape::SegmentIds)),
@@ -163,7 +163,7 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     get, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "take_sequence",
     params(
         ("name" = String, Path, description = "The sequence, which must exist"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
+        ("count" = Option<u32>, Query, description = "The number of ids; 1 by default"),
     ),
     responses((status = 200, description = "The numbers", body = shape::SequenceIds)),
 )]
@@ -212,7 +212,7 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     get, path = "/v1/ids/uuid", tag = "ids", operation_id = "make_uuids",
     params(
         ("version" = Option<u8>, Query, description = "4 or 7; 7 by default"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
+        ("count" = Option<u32>, Query, description = "The number of ids; 1 by default"),
     ),
     responses((status = 200, description = "The UUIDs", body = shape::Uuids)),
 )]

@@ -77,7 +77,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "show_job",
     params(
         ("id" = String, Path, description = ID),
-        ("wait_ms" = Option<u64>, Query, minimum = 0, maximum = 60000, description = "How long to wait for the job's end"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait for the job's end"),
     ),
     responses((status = 200, description = "The job", body = shape::Job)),
 )]
@@ -112,7 +112,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
         ("retriable" = Option<bool>, Query, description = "`true`: finished jobs that `POST /v1/jobs/retry` with a filter may select: those that were not retried and are neither stages of plans nor of closed sessions. `false`: as if absent"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Job>)),
 )]

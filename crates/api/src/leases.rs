@@ -26,7 +26,7 @@ use crate::visibility;
         ("kind" = Option<String>, Query, description = "Only leases of this kind: `id-worker`, `instance`, `plan`, `session`, `signer` or `tenant`"),
         ("owner" = Option<String>, Query, description = "Only leases of this instance"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<wire::leases::Lease>)),
 )]

@@ -32,7 +32,7 @@ use crate::visibility;
     get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
     params(
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Node>)),
 )]

@@ -1,6 +1,8 @@
 //! The OpenAPI document. It is built from the annotations of handlers and shapes, and from the table of
 //! codes. [`refine`] and [`constraints`] add what annotations cannot say.
 
+#[cfg(test)]
+mod bodies;
 mod constraints;
 mod refine;
 
@@ -210,7 +212,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     }
     let mut parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
     for parameter in &mut parameters {
-        without_null(&mut parameter["schema"]);
+        // There is no way to write a null into a header or a query.
+        refine::without_null(&mut parameter["schema"]);
     }
     parameters.push(json!({
         "name": "X-Request-Id", "in": "header", "required": false,
@@ -290,22 +293,6 @@ fn access(path: &str, method: &str) -> Option<Access> {
 fn takes_reason(id: &str) -> bool {
     let change = id.strip_suffix("_plan").or_else(|| id.strip_suffix("_task"));
     matches!(change, Some("start" | "pause" | "resume" | "cancel"))
-}
-
-/// A parameter may be left out, but there is no way to write a null into a header or a query.
-fn without_null(schema: &mut Value) {
-    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
-        types.retain(|name| name != "null");
-        if let [only] = types.as_slice() {
-            schema["type"] = only.clone();
-        }
-    }
-    if let Some(choices) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
-        choices.retain(|choice| choice["type"] != "null");
-        if let [only] = choices.as_slice() {
-            *schema = only.clone();
-        }
-    }
 }
 
 /// The codes with which an operation may be refused.
@@ -485,6 +472,11 @@ mod tests {
                     assert_eq!(has("X-Fencepost-Ring"), path.starts_with("/v1/"), "{method} {path} {status}");
                     assert_eq!(has("WWW-Authenticate"), status == "401", "{method} {path} {status}");
                     assert_eq!(has("Allow"), status == "405", "{method} {path} {status}");
+                    let about = answer["description"].as_str().unwrap();
+                    let names = |code: &Code| about.contains(&format!("`{code}`: "));
+                    let may_pass = Code::ALL.iter().any(|code| code.is_retryable() && names(code));
+                    assert_eq!(has("Retry-After"), may_pass, "{method} {path} {status}");
+                    assert!(may_pass || (status != "429" && status != "503"), "{method} {path} {status}");
                 }
             }
         }

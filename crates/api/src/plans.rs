@@ -81,7 +81,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     params(
         ("status" = Option<shape::PlanStatus>, Query, description = "Plans with this status"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Plan>)),
 )]
@@ -135,7 +135,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("plan" = String, Path, description = ID),
         ("status" = Option<shape::TaskStatus>, Query, description = "Tasks with this status"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Task>)),
 )]

@@ -86,7 +86,7 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     params(
         ("open" = Option<bool>, Query, description = "`true`: open sessions. `false`: closed ones"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::ListedSession>)),
 )]

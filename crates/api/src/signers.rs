@@ -371,7 +371,7 @@ fn unknown_signer() -> Refusal {
     get, path = "/v1/signers", tag = "nonces", operation_id = "list_signers",
     params(
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Signer>)),
 )]
@@ -399,7 +399,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         ("signer" = String, Path, description = SIGNER),
         ("status" = Option<shape::Status>, Query, description = "Nonces in this state"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::NonceRecord>)),
 )]

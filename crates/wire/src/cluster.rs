@@ -65,6 +65,7 @@ pub struct Instance {
     pub resources: u64,
     /// Whether the instance is on the ring, as the instance that answers sees it. A newcomer joins after three seconds.
     #[serde(default)]
+    #[schema(required)]
     pub on_ring: bool,
 }
 

@@ -65,7 +65,7 @@ pub struct SegmentRequest {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_integer::<1, SEGMENT_STEP_MAX, _>"
     )]
-    #[schema(nullable = false, default = 1000, minimum = 1, maximum = 1000000000)]
+    #[schema(nullable = false, minimum = 1, maximum = 1000000000)]
     pub step: Option<u64>,
     /// The next id, 1 by default: a whole number, or one as a text. For an existing tag it can only rise,
     /// past all ids that were given out.
@@ -74,7 +74,7 @@ pub struct SegmentRequest {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_id::<ID_NUMBER_MAX, _>"
     )]
-    #[schema(nullable = false, default = 1, minimum = 0, maximum = 9223372036854775807u64)]
+    #[schema(nullable = false, minimum = 0, maximum = 9223372036854775807u64)]
     pub start: Option<u64>,
     /// A description for people, at most 1,024 bytes.
     #[serde(
@@ -139,7 +139,7 @@ pub struct SequenceRequest {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_id::<ID_NUMBER_MAX, _>"
     )]
-    #[schema(nullable = false, default = 1, minimum = 0, maximum = 9223372036854775807u64)]
+    #[schema(nullable = false, minimum = 0, maximum = 9223372036854775807u64)]
     pub start: Option<u64>,
     /// The distance from each number to the next; 1 by default.
     #[serde(
@@ -147,7 +147,7 @@ pub struct SequenceRequest {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_integer::<1, SEQUENCE_INCREMENT_MAX, _>"
     )]
-    #[schema(nullable = false, default = 1, minimum = 1, maximum = 1000000000)]
+    #[schema(nullable = false, minimum = 1, maximum = 1000000000)]
     pub increment: Option<u64>,
 }
 

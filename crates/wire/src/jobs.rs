@@ -72,7 +72,7 @@ pub struct Backoff {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_integer::<0, BACKOFF_MS_MAX, _>"
     )]
-    #[schema(nullable = false, maximum = 86400000)]
+    #[schema(nullable = false, default = 1000, maximum = 86400000)]
     pub initial_ms: Option<u64>,
     /// The factor by which each delay is longer than the one before: 2 doubles it.
     #[serde(
@@ -80,9 +80,9 @@ pub struct Backoff {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_number::<1, BACKOFF_FACTOR_MAX, _>"
     )]
-    #[schema(nullable = false, minimum = 1, maximum = 100)]
+    #[schema(nullable = false, default = 2, minimum = 1, maximum = 100)]
     pub factor: Option<f64>,
-    /// The longest delay, in milliseconds.
+    /// The longest delay, in milliseconds; 60,000 by default, or `initial_ms` where that is longer.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -211,6 +211,7 @@ pub struct Problem {
     /// The request's id, as in the header `X-Request-Id` and in the log.
     // Empty in a refusal that a client makes without a request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(required)]
     pub request_id: String,
     /// The time after which to try again, in milliseconds; on refusals that may end by themselves only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 use domain::limits as l;
 use domain::{ResourceKind, limits::ID_WORKER_MAX};
 use serde_json::{Map, Value, json};
+use wire::limits::{ID_BATCH_MAX, JOB_WAIT_MS_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 
 use crate::limits::CURSOR_CHARS_MAX;
 
@@ -243,7 +244,12 @@ fn merge(schema: &mut Value, constraint: Value) {
     schema.extend(constraint);
 }
 
-/// What a name in a path, a query or a header is made of, as its whole schema: the annotations leave it out.
+/// A whole number of this format, between these two.
+fn whole(format: &str, minimum: u64, maximum: u64) -> Value {
+    json!({ "type": "integer", "format": format, "minimum": minimum, "maximum": maximum })
+}
+
+/// What a name or a number in a path, a query or a header is made of, as its whole schema: the annotations leave it out.
 pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Value) {
     let text = |constraint: Value| {
         let mut schema = json!({ "type": "string" });
@@ -285,6 +291,27 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         ("query", "owner") => text(safe(l::INSTANCE_ID_CHARS_MAX)),
         ("path", "tag") => text(safe(l::SEGMENT_TAG_CHARS_MAX)),
         ("path", "name") => text(safe(l::SEQUENCE_NAME_CHARS_MAX)),
+        ("query", "limit") => {
+            let mut schema = whole("int32", 1, LIST_ITEMS_MAX.into());
+            // A stream, which the same path may be asked for, takes none.
+            if !operation.ends_with("_events") {
+                schema["default"] = Value::from(LIST_ITEMS_DEFAULT);
+            }
+            Some(schema)
+        }
+        ("query", "count") => {
+            let mut schema = whole("int32", 1, ID_BATCH_MAX);
+            schema["default"] = Value::from(1);
+            Some(schema)
+        }
+        ("query", "wait_ms") => {
+            let mut schema = whole("int64", 0, JOB_WAIT_MS_MAX);
+            schema["default"] = Value::from(0);
+            Some(schema)
+        }
+        ("query", "digest" | "once" | "retriable" | "scrambled") => {
+            Some(json!({ "type": "boolean", "default": false }))
+        }
         ("query", "version") => Some(json!({ "type": "integer", "enum": [4, 7], "default": 7 })),
         ("query", "kinds") => {
             parameter["style"] = Value::from("form");
@@ -303,6 +330,7 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
 mod tests {
     use std::collections::BTreeSet;
 
+    use actix_web::test::TestRequest;
     use domain::job::{Metadata, Route};
     use domain::plan::StageSpec;
     use domain::plan::spec::check_stages;
@@ -540,6 +568,41 @@ mod tests {
         let ways = schema["anyOf"].as_array().unwrap().iter();
         let named: BTreeSet<_> = ways.map(|way| way["required"][0].as_str().unwrap().to_owned()).collect();
         assert_eq!(named, fields);
+    }
+
+    #[test]
+    fn every_list_and_every_count_of_ids_has_the_limits_and_the_default_of_its_reader() {
+        let document = document();
+        let read = |name: &str, value: String| {
+            let request = TestRequest::with_uri(&format!("/?{name}={value}")).to_http_request();
+            let query = extract::Query::read(&request, &["limit", "count"]).unwrap();
+            if name == "limit" { query.limit().map(u64::from) } else { query.count().map(|n| n as u64) }
+        };
+        let none = TestRequest::with_uri("/").to_http_request();
+        let none = extract::Query::read(&none, &[]).unwrap();
+        let (mut lists, mut counts) = (0, 0);
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for parameter in item["get"]["parameters"].as_array().into_iter().flatten() {
+                let name = parameter["name"].as_str().unwrap();
+                let default = match name {
+                    "limit" => none.limit().map(u64::from).unwrap(),
+                    "count" => none.count().unwrap() as u64,
+                    _ => continue,
+                };
+                *(if name == "limit" { &mut lists } else { &mut counts }) += 1;
+                let schema = &parameter["schema"];
+                let limit = |name: &str| schema[name].as_u64().unwrap();
+                let (least, most) = (limit("minimum"), limit("maximum"));
+                let numbers = [(least, true), (least - 1, false), (most, true), (most + 1, false)];
+                for (number, is_read) in numbers {
+                    let found = read(name, number.to_string());
+                    assert_eq!(found.ok(), is_read.then_some(number), "{path}: {schema}");
+                }
+                let is_of_a_stream_too = path.ends_with("/events");
+                assert_eq!(schema["default"].as_u64(), (!is_of_a_stream_too).then_some(default), "{path}");
+            }
+        }
+        assert_eq!((lists, counts), (CURSORS.len(), 4));
     }
 
     #[test]

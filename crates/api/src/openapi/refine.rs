@@ -29,7 +29,8 @@ const UNIONS: [(&str, [&str; 2]); 2] = [
 ];
 
 /// Words in answers, to which a newer daemon may add.
-const OPEN_ENUMS: [&str; 17] = [
+const OPEN_ENUMS: [&str; 21] = [
+    "BulkAction",
     "BulkStatus",
     "CheckStatus",
     "ClaimStatus",
@@ -40,6 +41,9 @@ const OPEN_ENUMS: [&str; 17] = [
     "Mode",
     "NodeHappening",
     "NodeState",
+    "OnExpiry",
+    "OnFailure",
+    "Ordering",
     "Outcome",
     "PlanStatus",
     "Readiness",
@@ -66,6 +70,9 @@ const STREAMS: [(&str, &[(&str, &str)]); 4] = [
     ("task_events", &[("plan", "PlanEvent")]),
 ];
 
+/// The fields of answers that may be left out, and may be `null` where they are not.
+const NULL_OR_LEFT_OUT: [(&str, &str); 1] = [("Task", "lock")];
+
 /// Completes the document.
 pub fn refine(document: &mut Value) {
     document["servers"] =
@@ -75,6 +82,7 @@ pub fn refine(document: &mut Value) {
     document["tags"] = TAGS.into_iter().map(tag).collect();
     let schemas = document["components"]["schemas"].as_object_mut().expect("there are schemas");
     name_members(schemas);
+    without_nulls(schemas);
     refer_to_items(schemas);
     for name in OPEN_ENUMS {
         let about =
@@ -102,6 +110,37 @@ fn name_members(schemas: &mut Map<String, Value>) {
             *member = reference(name);
         }
         schemas.extend(named.into_iter().map(|(name, member)| (name.to_owned(), member)));
+    }
+}
+
+/// A field of an answer that may be left out is left out where there is nothing to say: it is never `null`.
+fn without_nulls(schemas: &mut Map<String, Value>) {
+    let answers = schemas.iter_mut().filter(|(_, schema)| schema["additionalProperties"] != false);
+    for (name, schema) in answers {
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+        for (field, property) in fields.into_iter().flatten() {
+            let may_be_null = NULL_OR_LEFT_OUT.contains(&(name.as_str(), field.as_str()));
+            if !may_be_null && required.iter().all(|name| name != field) {
+                without_null(property);
+            }
+        }
+    }
+}
+
+/// The same schema without `null`, where it is one of several choices.
+pub fn without_null(schema: &mut Value) {
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            schema["type"] = only.clone();
+        }
+    }
+    if let Some(choices) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        choices.retain(|choice| choice["type"] != "null");
+        if let [only] = choices.as_slice() {
+            *schema = only.clone();
+        }
     }
 }
 
@@ -216,6 +255,9 @@ fn location(id: &str) -> Option<(&'static str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use wire::events::{DIGEST_EVENT, EventKind};
 
     use super::*;
@@ -255,6 +297,80 @@ mod tests {
         for (place, value) in all(&document) {
             for member in value["oneOf"].as_array().into_iter().flatten() {
                 assert!(member["$ref"].is_string() || member["type"] == "null", "{place}: {member}");
+            }
+        }
+    }
+
+    /// The lines of the sources of `wire`.
+    fn lines_of_wire() -> Vec<String> {
+        fn read(dir: &Path, lines: &mut Vec<String>) {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    read(&path, lines);
+                } else {
+                    lines.extend(std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned));
+                }
+            }
+        }
+        let mut lines = Vec::new();
+        read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/src"), &mut lines);
+        lines
+    }
+
+    #[test]
+    fn every_enum_whose_words_may_become_more_says_so() {
+        let lines = lines_of_wire();
+        let growing = lines.iter().filter_map(|line| line.trim().strip_prefix("pub growing enum "));
+        let mut growing: BTreeSet<_> = growing.filter_map(|rest| rest.strip_suffix(" {")).collect();
+        // Answers have codes as texts.
+        growing.insert("Code");
+        assert_eq!(growing, BTreeSet::from(OPEN_ENUMS));
+    }
+
+    #[test]
+    fn what_is_always_in_an_answer_is_required_and_what_may_be_left_out_is_never_null() {
+        // They are left out by other releases, or where a client makes a problem.
+        const ALWAYS: [(&str, &str); 2] = [("Problem", "request_id"), ("Stats", "slots")];
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        // The attributes of what comes next, and the answer whose fields these are.
+        let (mut about, mut answer, mut fields) = (String::new(), None, 0);
+        for line in &lines_of_wire() {
+            if let Some(name) = line.strip_prefix("pub struct ").and_then(|rest| rest.strip_suffix(" {")) {
+                let is_answer = about.contains("ToSchema") && !about.contains("deny_unknown_fields");
+                // A list has the name of its items' type as well.
+                let is_upper = about.contains("UPPERCASE");
+                answer = (is_answer && !name.contains('<')).then(|| (name.to_owned(), is_upper));
+                about.clear();
+            } else if let (Some(rest), Some((schema, is_upper))) = (line.strip_prefix("    pub "), &answer) {
+                let own = rest.split(':').next().unwrap();
+                let renamed = about.split_once("rename = \"").and_then(|(_, rest)| rest.split('"').next());
+                let field = renamed.unwrap_or(own);
+                let field = if *is_upper { field.to_uppercase() } else { field.to_owned() };
+                let may_be_left_out = about.contains("skip_serializing_if");
+                let is_always = !may_be_left_out || ALWAYS.contains(&(schema.as_str(), own));
+                let mut required = schemas[schema]["required"].as_array().into_iter().flatten();
+                assert_eq!(required.any(|name| *name == *field), is_always, "{schema}.{field}");
+                assert!(schemas[schema]["properties"][&field].is_object(), "{schema}.{field}");
+                fields += 1;
+                about.clear();
+            } else if line.trim().is_empty() || line == "}" {
+                answer = answer.filter(|_| line != "}");
+                about.clear();
+            } else if !line.trim().starts_with("//") {
+                about.push_str(line);
+            }
+        }
+        assert!(fields > 300, "the sources are not read as they are written: {fields}");
+        for (name, schema) in schemas.iter().filter(|(_, schema)| schema["additionalProperties"] != false) {
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+                let may_be_null = NULL_OR_LEFT_OUT.contains(&(name.as_str(), field.as_str()));
+                let is_required = required.iter().any(|name| name == field);
+                let mut without = property.clone();
+                without_null(&mut without);
+                assert!(is_required || may_be_null || without == *property, "{name}.{field}: {property}");
             }
         }
     }

@@ -33,7 +33,7 @@ const LAST_EVENT_ID: &str =
     params(
         ("plan" = String, Path, description = "The plan's id"),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
         ("Last-Event-ID" = Option<String>, Header, description = LAST_EVENT_ID),
     ),
     responses((status = 200, description = "A page, or the stream", content(
@@ -56,7 +56,7 @@ pub async fn of_plan(request: HttpRequest, state: Shared) -> Answer {
     params(
         ("task" = String, Path, description = tasks::ID),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
         ("Last-Event-ID" = Option<String>, Header, description = LAST_EVENT_ID),
     ),
     responses((status = 200, description = "A page, or the stream", content(

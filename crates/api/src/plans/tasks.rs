@@ -38,7 +38,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     params(
         ("task" = String, Path, description = ID),
         ("cursor" = Option<String>, Query, description = CURSOR),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+        ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Checkpoint>)),
 )]
