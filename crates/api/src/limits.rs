@@ -187,6 +187,9 @@ pub const ATTENTION_TASKS_MAX: u32 = 100;
 pub const LISTED_ATTENTION_TASKS_MAX: u32 = 10;
 /// Records of a page that are read at once where each may be large: tasks with their definitions, contexts, changes of pools.
 pub const PIECE_RECORDS_MAX: u32 = 50;
+/// Plans of a list that are looked up at once for a token with patterns: each may name a thousand tenants, and of a few the
+/// definitions are read in a moment.
+pub const PLANS_SEEN_AT_ONCE: usize = 10;
 /// Records of a list that are read before it is known how large they are. Those of jobs with the longest errors and metadata
 /// have 40 KiB each, so all of them are about as much as a page may have.
 pub const PIECE_FIRST_MAX: u32 = 200;

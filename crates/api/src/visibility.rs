@@ -22,7 +22,7 @@ use tokio::time::timeout_at;
 use wire::Code;
 
 use crate::auth::{Principal, Sees};
-use crate::limits::{PIECE_RECORDS_MAX, PIECE_UNSEEN_MAX};
+use crate::limits::{PIECE_UNSEEN_MAX, PLANS_SEEN_AT_ONCE};
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
 use crate::routes::{self, Route};
@@ -373,7 +373,7 @@ pub async fn plans(
     }
     let (mut seen, mut looked_at) = (HashSet::new(), 0);
     // A plan may name a thousand tenants.
-    for piece in ids.chunks(PIECE_RECORDS_MAX as usize) {
+    for piece in ids.chunks(PLANS_SEEN_AT_ONCE) {
         if looked_at > 0 && Instant::now() >= until {
             break;
         }

@@ -5,7 +5,7 @@ use actix_web::test::read_body;
 use serde_json::json;
 
 use super::*;
-use crate::limits::PIECE_RECORDS_MAX;
+use crate::limits::PLANS_SEEN_AT_ONCE;
 use crate::visibility;
 
 struct Subject {
@@ -382,7 +382,7 @@ async fn of_many_plans_and_their_leases_a_piece_is_looked_at_and_more_as_long_as
     let state = &subject.state;
     let pools = domain::Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
     let (sees, sees_all) = (Sees { pools, ..Sees::default() }, Sees::default());
-    let piece = PIECE_RECORDS_MAX as usize;
+    let piece = PLANS_SEEN_AT_ONCE;
     let ids: Vec<_> = (0..=piece as u128).map(PlanId::from_u128).collect();
     let lease = |id: &PlanId| ledger::Lease {
         resource: domain::Resource::plan(*id),
