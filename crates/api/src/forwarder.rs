@@ -327,7 +327,7 @@ impl Forwarder {
             }
             Asked::Again if !is_last => Ok(Next::Again),
             Asked::Again | Asked::Distrusts => Err(redirect(owner)),
-            Asked::Lost => Err(lost(owner)),
+            Asked::Lost => Err(Refusal::owner_lost(&owner.id)),
         }
     }
 
@@ -589,15 +589,6 @@ fn not_owner(member: &Member, detail: String) -> Refusal {
         problem.owner = Some(member.id.to_string());
         problem.owner_url = Some(member.url.clone());
     })
-}
-
-fn lost(member: &Member) -> Refusal {
-    let detail = format!(
-        "the owner, {}, was lost with the request. It is not known whether anything was written; send the same request \
-         again (a grant under the same Idempotency-Key)",
-        member.id
-    );
-    Refusal::new(Code::LedgerUnavailable, detail)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW
 use actix_web::{HttpResponse, ResponseError};
 use domain::nonce::SettleRefusal;
 use domain::plan::Refused;
-use domain::{Nonce, TaskId};
+use domain::{InstanceId, Nonce, TaskId};
 use ledger::{LastTold, Locker};
 use rand::RngExt;
 use wire::problem::MEDIA_TYPE;
@@ -20,6 +20,10 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 
 /// What the details say of a ledger that did not answer.
 const SILENT: &str = "the ledger did not answer in time";
+
+/// What the details say, behind the reason, where the outcome of a write is unknown.
+const UNSURE: &str = "It is not known whether anything was written; send the same request again (under the same \
+                      Idempotency-Key, where it takes one; if it had none, look first: the repetition may do it twice)";
 
 /// What a handler answers.
 pub type Answer = Result<HttpResponse, Refusal>;
@@ -92,13 +96,13 @@ impl Refusal {
 
     /// `ledger_unavailable` for what may have been written.
     pub fn perhaps_written() -> Self {
-        Self::new(
-            Code::LedgerUnavailable,
-            format!(
-                "{SILENT}. It is not known whether anything was written; send the same request again (under the same \
-                 Idempotency-Key, where it takes one)"
-            ),
-        )
+        Self::new(Code::LedgerUnavailable, format!("{SILENT}. {UNSURE}"))
+    }
+
+    /// `ledger_unavailable` for what the owner of the key may have written, which was lost with the request.
+    pub fn owner_lost(owner: &InstanceId) -> Self {
+        let why = format!("the owner, {owner}, was lost with the request; the ledger need not be the cause");
+        Self::new(Code::LedgerUnavailable, format!("{why}. {UNSURE}"))
     }
 
     /// The same refusal; its detail says why the ledger takes no writes, not that the ledger did not answer.
@@ -292,7 +296,7 @@ impl From<actors::plans::Refusal> for Refusal {
                 Code::LedgerUnavailable,
                 format!(
                     "{SILENT}. It is not known whether anything was written; look, then send the same request again (a plan \
-                     under the same Idempotency-Key, a retry with the same `expect`)"
+                     or a retry under the same Idempotency-Key, a retry without one with the same `expect`)"
                 ),
             ),
             Inside::Internal => Self::internal(),
@@ -390,13 +394,7 @@ impl From<actors::signers::Refusal> for Refusal {
                 problem.owner = Some(owner.to_string());
                 problem.expires_in_ms = Some(expires_in_ms);
             }),
-            Inside::LedgerUnavailable => Self::new(
-                Code::LedgerUnavailable,
-                format!(
-                    "{SILENT}. It is not known whether anything was written; send the same request again (a grant under the \
-                     same Idempotency-Key)"
-                ),
-            ),
+            Inside::LedgerUnavailable => Self::perhaps_written(),
             Inside::Fenced => Self::new(Code::Fenced, detail),
             Inside::WindowFull { in_flight, max_in_flight, .. } => {
                 Self::new(Code::WindowFull, detail).with(|problem| {
@@ -487,7 +485,7 @@ fn shortened(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use actors::plans::Refusal as Inside;
-    use domain::{InstanceId, PlanId, TenantId, Token};
+    use domain::{PlanId, TenantId, Token};
 
     use super::*;
 
@@ -588,6 +586,28 @@ mod tests {
                 told.starts_with("ledger_unavailable: the ledger's database denies its role a right");
             assert!(is_told && !told.contains(SILENT), "{told}");
             assert_eq!(told.contains("not known"), refusal.to_string().contains("not known"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_unknown_outcome_says_to_look_before_a_repetition_without_a_key() {
+        let owner = InstanceId::parse(&"i".repeat(domain::limits::INSTANCE_ID_CHARS_MAX)).unwrap();
+        let lost = Refusal::owner_lost(&owner);
+        assert!(!lost.to_string().contains(SILENT), "the ledger is not known to be away: {lost}");
+        let unsure = [
+            lost,
+            Refusal::perhaps_written(),
+            actors::jobs::Refusal::LedgerUnavailable.into(),
+            actors::signers::Refusal::LedgerUnavailable.into(),
+            Inside::LedgerUnavailable.into(),
+        ];
+        for refusal in unsure {
+            let (code, detail) = refusal.code_and_detail();
+            assert_eq!(code, Code::LedgerUnavailable);
+            for said in ["not known whether anything was written", "under the same Idempotency-Key", "look"] {
+                assert!(detail.contains(said), "{detail}");
+            }
+            assert!(!detail.contains("a grant") && !detail.ends_with('…'), "{detail}");
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The request was sent and no whole answer came. Whether it was carried out is not known;
-    /// repeating it (a grant under the same idempotency key, a resolve with the hold) is harmless.
+    /// repeating it (under the same idempotency key, where it takes one; a resolve with the hold) is harmless.
     ///
     /// A change also ends with this where the answer to an earlier attempt was lost and the last attempt was
     /// refused, or found nobody: that says nothing about the earlier one. `reason` names both.

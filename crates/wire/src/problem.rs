@@ -57,8 +57,9 @@ words! {
         /// Another instance has the lease: `owner` and `owner_url` name the instance, `expires_in_ms` the time that is
         /// left.
         LeaseHeld = "lease_held",
-        /// The ledger did not answer in time. It is not known whether anything was written; sending the request again (a
-        /// grant under the same idempotency key) is safe.
+        /// The ledger did not answer in time, or the owner of the key was lost with the request that was forwarded to it.
+        /// `detail` says which, and whether anything may have been written: then the request is safe to send again under the
+        /// same idempotency key, and one that takes a key and had none may be done twice.
         LedgerUnavailable = "ledger_unavailable",
         /// The request needs the bus (Redis), and this instance is configured without one. (One that is away refuses nothing.)
         BusUnavailable = "bus_unavailable",
