@@ -612,6 +612,19 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_of_a_key_that_was_used_says_what_would_be_right() {
+        let of_job = Refusal::from(actors::jobs::Refusal::KeyReused);
+        assert!(of_job.to_string().contains("or a job's ref in its session"), "{of_job}");
+        for refusal in [of_job, actors::signers::Refusal::KeyReused.into(), Inside::KeyReused.into()] {
+            let (code, detail) = refusal.code_and_detail();
+            assert_eq!(code, Code::KeyReused);
+            for said in ["Idempotency-Key", "repeat the first request unchanged", "send it under a new key"] {
+                assert!(detail.contains(said), "{detail}");
+            }
+        }
+    }
+
+    #[test]
     fn a_defect_of_another_instance_is_none_of_the_one_that_passes_its_answer_on() {
         let own = Refusal::internal();
         let theirs = Refusal::passed_back(&serde_json::to_vec(&own.problem).unwrap()).unwrap();

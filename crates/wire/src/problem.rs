@@ -46,7 +46,7 @@ words! {
         TooLarge = "too_large",
         /// The body is not `application/json`.
         UnsupportedMediaType = "unsupported_media_type",
-        /// The idempotency key was used for another request.
+        /// The idempotency key (of a session's job without one, its `ref`) was used for another request.
         KeyReused = "key_reused",
         /// The signer's window is full.
         WindowFull = "window_full",

@@ -25,8 +25,11 @@ pub enum Refusal {
     /// This incarnation has ended, or the lane was taken over; nothing was written.
     #[error("the lane was taken over while the request was served")]
     Fenced,
-    /// The idempotency key was used for another request.
-    #[error("the idempotency key was used for another request")]
+    /// The idempotency key, or the `ref` that is a job's in its session, was used for another request.
+    #[error(
+        "the key (the Idempotency-Key, or a job's ref in its session) was used for another request; repeat the first request \
+         unchanged, or, if this one is to be done as well, send it under a new key"
+    )]
     KeyReused,
     /// Too much is on its way into the ledger.
     #[error("too many jobs wait to be written to the ledger")]

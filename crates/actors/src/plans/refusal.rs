@@ -43,7 +43,10 @@ pub enum Refusal {
     #[error("the plan has no owner at the moment")]
     NoOwner,
     /// The idempotency key was used for another request.
-    #[error("the idempotency key was used for another request")]
+    #[error(
+        "the Idempotency-Key was used for another request; repeat the first request unchanged, or, if this one is to be done \
+         as well, send it under a new key"
+    )]
     KeyReused,
     /// Too many requests wait for the plan, or it was to be started where the plans that are owned, or those of them that the
     /// same token has started, have too many bytes.

@@ -113,7 +113,10 @@ impl fmt::Display for Refusal {
                  under a new key only once it is known that no transaction was sent with what was granted: {}",
                 runs(nonces)
             ),
-            Self::KeyReused => f.write_str("the idempotency key was used for another request"),
+            Self::KeyReused => f.write_str(
+                "the Idempotency-Key was used for another request; repeat the first request unchanged, or, if this one is to be \
+                 done as well, send it under a new key",
+            ),
             Self::Overloaded => f.write_str("too many requests are waiting"),
             Self::UnknownSigner => f.write_str("no such signer"),
             Self::UnknownNonce => f.write_str("no such nonce"),
