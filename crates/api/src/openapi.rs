@@ -429,6 +429,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_a_job_is_documented_as_its_key_only_without_another() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let name = &document["components"]["schemas"]["JobRequest"]["properties"]["ref"];
+        let about = name["description"].as_str().unwrap();
+        assert!(about.contains("Unless the request has an `Idempotency-Key`"), "{about}");
+    }
+
+    #[test]
     fn every_code_can_be_met_somewhere() {
         let document = document();
         for code in Code::ALL {

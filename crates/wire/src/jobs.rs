@@ -121,8 +121,8 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub session: Option<String>,
-    /// The client's name for the job, shown with its result. It is also the job's idempotency key within its session.
-    /// Allowed only with `session`, or on the session's socket.
+    /// The client's name for the job, shown with its result. Unless the request has an `Idempotency-Key`, it is also the job's
+    /// idempotency key within its session. Allowed only with `session`, or on the session's socket.
     #[serde(
         rename = "ref",
         default,
