@@ -11,6 +11,7 @@ use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Invalid, Nonce, SignerId};
 use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 use wire::{Code, Object};
@@ -377,8 +378,11 @@ impl Query {
         if query.is_empty() {
             return Ok(Self(given));
         }
-        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            if !known.contains(&name.as_ref()) {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // No known name has the character that stands for bytes that are no UTF-8.
+            let name = String::from_utf8_lossy(&unescaped(name)).into_owned();
+            if !known.contains(&name.as_str()) {
                 let allowed = match known {
                     [] => "this path takes none".to_owned(),
                     known => format!("this path takes {}", known.join(", ")),
@@ -388,7 +392,10 @@ impl Query {
             if given.iter().any(|(earlier, _)| *earlier == name) {
                 return Err(Refusal::invalid(format!("query parameter {name} must be given once")));
             }
-            given.push((name.into_owned(), value.into_owned()));
+            let Ok(value) = String::from_utf8(unescaped(value)) else {
+                return Err(Refusal::invalid(format!("{name} must be a text in UTF-8, percent-encoded")));
+            };
+            given.push((name, value));
         }
         Ok(Self(given))
     }
@@ -465,6 +472,11 @@ impl Query {
         let last = text.strip_prefix(list).and_then(|rest| rest.strip_prefix('.')).ok_or_else(broken)?;
         read(last).map(Some).ok_or_else(broken)
     }
+}
+
+/// The bytes of a name or a value in a query, its plus signs and its percent-encoding undone.
+fn unescaped(text: &str) -> Vec<u8> {
+    percent_decode_str(&text.replace('+', " ")).collect()
 }
 
 /// Reads a nonce out of a cursor.
@@ -621,8 +633,9 @@ mod tests {
 
     #[test]
     fn cursors_of_another_list_are_refused() {
-        let query = |uri| Query::read(&TestRequest::with_uri(uri).to_http_request(), &["cursor", "limit"]);
-        let read = |uri| query(uri).unwrap().cursor("n", cursor_nonce);
+        let query =
+            |uri: &str| Query::read(&TestRequest::with_uri(uri).to_http_request(), &["cursor", "limit"]);
+        let read = |uri: &str| query(uri).unwrap().cursor("n", cursor_nonce);
         assert_eq!(read("/?cursor=n.5").unwrap(), Some(Nonce::new(5).unwrap()));
         assert_eq!(read("/?limit=5").unwrap(), None);
         for bad in ["/?cursor=s.5", "/?cursor=n.", "/?cursor=", "/?cursor=n.x", "/?cursor=n.9007199254740992"]
@@ -632,9 +645,16 @@ mod tests {
         for bad in ["/?x=1", "/?cursor=n.1&cursor=n.1", "/?limit=1&limit=2", "/?limit=1&&Limit=1"] {
             assert!(query(bad).is_err(), "{bad}");
         }
-        let text = |uri| query(uri).unwrap().text("cursor");
+        let text = |uri: &str| query(uri).unwrap().text("cursor");
         assert_eq!(text("/?cursor=%C3%A4").unwrap().as_deref(), Some("ä"));
         assert!(text("/?limit=1").unwrap().is_none() && text("/?cursor=a%00").is_err());
+        for (escaped, expected) in [("%EF%BF%BD", "\u{fffd}"), ("a+b%2B%zz%", "a b+%zz%"), ("a=b", "a=b")] {
+            assert_eq!(text(&format!("/?cursor={escaped}")).unwrap().as_deref(), Some(expected));
+        }
+        for bad in ["%ff", "a%c3", "%c3a", "%ed%a0%80"] {
+            let refusal = query(&format!("/?cursor={bad}")).unwrap_err().to_string();
+            assert!(refusal.contains("cursor must be a text in UTF-8"), "{bad}: {refusal}");
+        }
         for bad in ["/?limit=0", "/?limit=1001", "/?limit=", "/?limit=x", "/?limit=-1"] {
             assert!(query(bad).unwrap().limit().is_err(), "{bad}");
         }
