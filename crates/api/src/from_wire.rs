@@ -123,9 +123,16 @@ pub fn policy(asked: &nonces::PolicyRequest) -> Result<PolicyPatch, Refusal> {
 /// What a time in a request must be.
 pub const TIME: &str = "a time as in 2026-01-31T08:00:00Z, from 1970 to 2255";
 
+/// How many characters a day has, as in `2026-01-31`.
+const DAY_CHARS: usize = 10;
+
 /// A time in a request; `None` if the text is none.
 #[must_use]
 pub fn time_in(text: &str) -> Option<Timestamp> {
+    // What reads it takes any character between the day and the time of the day.
+    if !matches!(text.get(DAY_CHARS..=DAY_CHARS), Some("T" | "t")) {
+        return None;
+    }
     let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
     micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros)
@@ -149,6 +156,16 @@ mod tests {
         assert_eq!(last.as_micros(), RUN_AT_MICROS_MAX);
         for late in ["2255-06-05T23:47:34.740992Z", "1969-12-31T23:59:59.999999Z"] {
             assert!(time_of("run_at", late).is_err(), "{late}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_separated_from_its_day_by_a_t() {
+        let read = |separator: &str| time_in(&format!("2026-01-31{separator}08:00:00Z"));
+        assert_eq!(read("t"), read("T"));
+        assert!(read("T").is_some());
+        for bad in [" ", "_", "x", "", "TT", "ä"] {
+            assert_eq!(read(bad), None, "{bad:?}");
         }
     }
 }

@@ -55,6 +55,7 @@ async fn what_is_wrong_is_refused_with_its_code_and_changes_nothing() {
         job(json!({"run_at": "tomorrow"})),
         job(json!({"run_at": "2300-01-01T00:00:00Z"})),
         job(json!({"run_at": "2255-06-05T23:47:34.740992Z"})),
+        job(json!({"run_at": "2026-01-31 08:00:00Z"})),
         job(json!({"run_at": 0})),
         job(json!({"run_at": "2026-01-31T08:00:00Z", "delay_ms": 1})),
         job(json!({"timeout_ms": 0})),
