@@ -396,10 +396,12 @@ impl From<actors::signers::Refusal> for Refusal {
             }),
             Inside::LedgerUnavailable => Self::perhaps_written(),
             Inside::Fenced => Self::new(Code::Fenced, detail),
-            Inside::WindowFull { in_flight, max_in_flight, .. } => {
+            Inside::WindowFull { in_flight, max_in_flight, asked } => {
                 Self::new(Code::WindowFull, detail).with(|problem| {
                     problem.in_flight = Some(in_flight);
                     problem.max_in_flight = Some(max_in_flight);
+                    // No wait makes room for more than the whole window.
+                    problem.retry_after_ms = problem.retry_after_ms.filter(|_| asked <= max_in_flight);
                 })
             }
             Inside::Exhausted { .. } => Self::new(Code::Exhausted, detail),
@@ -547,6 +549,16 @@ mod tests {
         }
         assert!(wait_ms(Inside::ClockBack { by_ms: 6 }).is_some_and(|ms| ms >= 500), "callers are spread");
         assert!(wait_ms(Inside::ClockStill).is_some_and(|ms| ms <= 1_500));
+    }
+
+    #[test]
+    fn a_grant_of_more_than_the_whole_window_is_not_told_to_wait() {
+        use actors::signers::Refusal as Inside;
+        for (asked, waits) in [(1, true), (2, true), (3, false)] {
+            let full = Refusal::from(Inside::WindowFull { in_flight: 2, max_in_flight: 2, asked });
+            assert_eq!((full.code(), full.problem.retry_after_ms.is_some()), (Code::WindowFull, waits));
+            assert_eq!(full.error_response().headers().contains_key(RETRY_AFTER), waits, "{asked}");
+        }
     }
 
     #[test]

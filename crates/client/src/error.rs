@@ -58,12 +58,14 @@ pub enum Error {
 
 impl Error {
     /// Whether the same call may succeed later without a change by a person. A refusal is retryable if its code is,
-    /// and, whatever its code, if it says when to try again.
+    /// and, whatever its code, if it says when to try again. `window_full` is retryable only if it says so: otherwise the
+    /// grant asks for more nonces than the whole window has.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused(problem) => {
-                problem.retry_after_ms.is_some() || problem.known_code().is_some_and(Code::is_retryable)
+                let is_of_code = |code: Code| code != Code::WindowFull && code.is_retryable();
+                problem.retry_after_ms.is_some() || problem.known_code().is_some_and(is_of_code)
             }
             Self::Unreachable { .. } | Self::Lost { .. } => true,
             Self::Unexpected { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),

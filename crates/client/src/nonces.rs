@@ -39,7 +39,7 @@ impl Client {
     /// [`crate::Error`]; `stale_hold` for a repetition under a key whose nonces were settled or whose holds have expired:
     /// it names the nonces. A request under another key gets others, so make it only when nothing was sent with these.
     /// `key_reused` for a request that differs from the key's first one; `window_full` while as many nonces are in
-    /// flight as the policy allows; `recovering` until [`Client::confirm`].
+    /// flight as the policy allows, and, not retryable, for more than it ever allows; `recovering` until [`Client::confirm`].
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
         let key = key_or_new(key);
         let path = ["v1", "signers", signer, "nonces"];

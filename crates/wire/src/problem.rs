@@ -48,7 +48,8 @@ words! {
         UnsupportedMediaType = "unsupported_media_type",
         /// The idempotency key (of a session's job without one, its `ref`) was used for another request.
         KeyReused = "key_reused",
-        /// The signer's window is full.
+        /// The signer's window is full. A grant of more nonces than the whole window has carries neither `Retry-After` nor
+        /// `retry_after_ms`, although the code is retryable: no wait makes room for it.
         WindowFull = "window_full",
         /// Too many requests are waiting.
         Overloaded = "overloaded",

@@ -607,6 +607,9 @@ async fn what_contradicts_the_ledger_is_refused_and_changes_no_nonce() {
     let (answer, problem) = subject.refused(two, 429, "window_full").await;
     assert_eq!((&problem["in_flight"], &problem["max_in_flight"]), (&json!(2), &json!(3)));
     assert!(problem["retry_after_ms"].is_u64() && answer.header("retry-after").parse::<u64>().unwrap() >= 1);
+    let four = Request::new("POST", &nonces).token("user").json(r#"{"count":4}"#);
+    let (answer, problem) = subject.refused(four, 429, "window_full").await;
+    assert!(problem["retry_after_ms"].is_null() && answer.header("retry-after").is_empty(), "{problem}");
     let shown = subject.ask("PUT", &policy, r#"{"max_in_flight":null}"#).await;
     assert_eq!(shown["policy"]["max_in_flight"], Value::Null);
 

@@ -244,7 +244,12 @@ fn problem(problem: &Problem, about: About<'_>) -> String {
     // Who asks what the daemon lacks is not sent to the same command.
     let is_asked =
         |code: &Code| about.is_readiness && matches!(code, Code::LedgerUnavailable | Code::ClockBehind);
-    let general = || code.filter(|code| !is_asked(code)).and_then(next_step).map(str::to_owned);
+    // A grant of more than the whole window has no room either when nonces come free; the detail says what helps.
+    let is_too_much = |code: &Code| *code == Code::WindowFull && problem.retry_after_ms.is_none();
+    let general = || {
+        let code = code.filter(|code| !is_asked(code) && !is_too_much(code));
+        code.and_then(next_step).map(str::to_owned)
+    };
     let step = code.and_then(|code| step_about(code, problem, about)).or_else(general);
     if let Some(step) = step {
         let _ = write!(text, "\n  {step}");
@@ -510,6 +515,17 @@ mod tests {
         assert!(waits.contains("the daemon's log says why"), "{waits}");
         let behind = says(About::READINESS, Code::LedgerWentBack);
         assert!(behind.contains("`fencepost recover --dry-run`"), "what is to be done is said: {behind}");
+    }
+
+    #[test]
+    fn a_grant_of_more_than_the_whole_window_is_not_sent_to_free_nonces() {
+        let says = |retry_after_ms| {
+            let mut refusal = Problem::new(Code::WindowFull, "full");
+            refusal.retry_after_ms = retry_after_ms;
+            failure(false, Error::Refused(Box::new(refusal))).message
+        };
+        assert!(says(Some(250)).contains("Settle or release nonces"), "{}", says(Some(250)));
+        assert_eq!(says(None), "refused: window_full: full");
     }
 
     #[test]
