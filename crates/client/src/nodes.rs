@@ -1,7 +1,7 @@
 //! Nodes and pools: how to show, drain and configure them, and how to ask which node a job would get.
 
-use wire::List;
 use wire::nodes::{Node, PauseRequest, PoolPause, PoolsRequest, PoolsSetting, SelectAnswer, SelectRequest};
+use wire::{Json, List};
 
 use crate::observe::Page;
 use crate::transport::Call;
@@ -74,7 +74,16 @@ impl Nodes<'_> {
         self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await
     }
 
-    /// Replaces all pools; needs the scope `admin`.
+    /// The same as the daemon wrote it, with the fields that a newer daemon's pools may have and this library does not know.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn pools_as_written(&self) -> Result<Json> {
+        self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await
+    }
+
+    /// Replaces all pools; needs the scope `admin`. Fields of theirs that [`Nodes::pools`] has passed over are lost:
+    /// [`Nodes::pools_as_written`] shows whether there are any.
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.

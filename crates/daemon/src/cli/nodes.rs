@@ -92,7 +92,8 @@ pub enum Pool {
     /// Replace all pools (scope admin)
     #[command(after_help = "\
 The file is what `fencepost pool show --json` prints: {\"version\": 3, \"pools\": [{\"name\": \"zh-en\", \"routes\": [\"zh:en\"],
-\"requires\": [\"asr:zh\"], \"weight\": 1}]}. If somebody has changed the pools since that version, nothing is changed.")]
+\"requires\": [\"asr:zh\"], \"weight\": 1}]}. If somebody has changed the pools since that version, or if they
+have fields that this command does not know and would erase, nothing is changed.")]
     Set {
         /// The pools as JSON; `-` reads standard input, and needs --yes or --dry-run
         #[arg(short, long, value_name = "FILE")]

@@ -1,5 +1,7 @@
 //! `fencepost pool …`: shows, sets, pauses and resumes the pools of nodes.
 
+use std::fmt;
+
 use client::Error;
 use client::wire::nodes::{PauseRequest, Pool as Shown, PoolPause, PoolsRequest, PoolsSetting};
 use client::wire::{Code, Object, Problem};
@@ -20,6 +22,13 @@ struct Written {
     /// Pauses are no part of the setting: `pool pause` and `pool resume` change them.
     #[serde(default, rename = "paused")]
     _paused: Option<IgnoredAny>,
+}
+
+/// The pools as the daemon has them. A field of a pool that is unknown here is an error, since the new pools would lack it.
+#[derive(Deserialize)]
+struct Present {
+    version: u64,
+    pools: Vec<Shown>,
 }
 
 /// Runs the command.
@@ -48,7 +57,9 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             let Object(Written { version, pools, .. }) = json_file::read(&file)?;
             let request = PoolsRequest { version, pools };
             let client = connect(&remote)?;
-            let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;
+            let now = client.nodes().pools_as_written().await;
+            let now = now.and_then(|now| now.read::<Present>().map_err(|error| would_be_lost(&error)));
+            let now = now.map_err(|error| shown::failure(remote.json, error))?;
             if now.version != request.version {
                 let detail = format!(
                     "the file replaces version {}, but the pools have version {} now, so nothing was changed",
@@ -79,6 +90,14 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             shown::answered(remote.json, answer, people)
         }
     }
+}
+
+/// The failure where the pools of the daemon have what this command does not know.
+fn would_be_lost(unknown: &impl fmt::Display) -> Error {
+    Error::Unusable(format!(
+        "nothing was changed: the pools have what this command does not know, and would lose it ({unknown}); use the \
+         `fencepost` of the daemon's release"
+    ))
 }
 
 fn people(setting: &PoolsSetting) -> String {

@@ -23,3 +23,22 @@ async fn a_file_that_replaces_an_old_version_is_refused_as_the_daemon_refuses() 
     assert!(err.contains("nothing was changed\n  `fencepost pool show --json`"), "{err}");
     assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 2]);
 }
+
+#[tokio::test]
+async fn pools_with_fields_that_the_command_does_not_know_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.json");
+    std::fs::write(&file, r#"{"version":2,"pools":[{"name":"a","weight":3}]}"#).unwrap();
+    let newer = r#"{"version":2,"pools":[{"name":"a","colour":"blue"}],"paused":[],"plan":"b"}"#;
+    let (stand_in, url) = listener().await;
+    let heard = answering(stand_in, vec![(200, newer.to_owned()); 3]);
+    let line = ["pool", "set", "-f", file.to_str().unwrap(), "--url", &url, "--yes"];
+    for more in [None, Some("--json"), Some("--dry-run")] {
+        let words: Vec<_> = line.into_iter().chain(more).collect();
+        let output = ended(fencepost(&words)).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), b"".as_slice()), "{err}");
+        assert!(err.contains("nothing was changed") && err.contains("unknown field `colour`"), "{err}");
+    }
+    assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 3]);
+}
