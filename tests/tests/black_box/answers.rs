@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::jobs::hand::{Hand, done, frame};
 use crate::jobs::rig::{Rig, echo};
+use crate::until;
 
 /// The answer has each field of the sample, with a value of the same type. In the sample `null` stands for any value,
 /// and an empty list for any list. Fields beside these do not matter.
@@ -87,6 +88,8 @@ async fn nodes_jobs_and_sessions_are_shown_by_the_names_of_the_contract() {
     node.say(json!({"type": "hello", "node_id": "n", "capacity": 1, "labels": ["gpu"], "running": []})).await;
     is_like(&node.hear("welcome").await, &json!({"node_id": "n", "instance": "i", "heartbeat_ms": 1}));
     rig.node_is(0, "n", |shown| shown["state"] == "online").await;
+    // Those that came in the last moment may be missing.
+    until("the list has the node", async || rig.get(0, "/v1/nodes").await["items"] != json!([])).await;
     let shown = json!({
         "id": "n", "state": "online", "load": null, "labels": ["gpu"], "pools": [], "version": null, "instance": "i"
     });
