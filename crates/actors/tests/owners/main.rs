@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod bounds;
 mod flaky;
 mod flaky_ledger;
+mod hand_offs;
 mod holder_notes;
 mod holds;
 mod inbox;
@@ -17,6 +19,7 @@ mod recovery;
 mod repetitions;
 mod session_reads;
 mod sessions;
+mod sweeps;
 mod upkeep;
 
 use std::sync::Arc;
@@ -25,13 +28,11 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::database_clock::SharedClock;
-use actors::signers::{
-    GrantRequest, Grants, Limits, PURGE_EVERY, Refusal, RequestKey, Signers, Upkeep, UpkeepSettings,
-};
+use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
 use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Modes, Nonce, Resource, SignerId, TxHash};
+use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Nonce, Resource, SignerId, TxHash};
 use flaky::{Fault, Plan};
 use flaky_ledger::FlakyLedger;
 use ledger::Handle;
@@ -120,16 +121,6 @@ impl Shop {
         self.grants_to("", count, key).await
     }
 
-    /// One nonce, around a hand-off: who asks during it is sent on; later one is served here, as nobody else has the lease.
-    async fn granted_around_a_hand_off(&self) -> Vec<u64> {
-        loop {
-            match self.grants(1, None).await {
-                Err(Refusal::NotOwner { owner, .. }) => assert_eq!(owner.as_str(), "other"),
-                answer => return numbers(&answer.unwrap()),
-            }
-        }
-    }
-
     async fn grants_to(&self, principal: &str, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
         let key = key.map(|key| RequestKey {
             principal: principal.into(),
@@ -146,6 +137,10 @@ impl Shop {
 
     async fn next_nonce(&self) -> u64 {
         self.ledger.signer(&self.signer).await.unwrap().map_or(0, |record| record.next_nonce)
+    }
+
+    async fn is_leased(&self) -> bool {
+        self.ledger.lease(&Resource::signer(&self.signer)).await.unwrap().is_some_and(|lease| lease.is_live())
     }
 }
 
@@ -494,109 +489,6 @@ async fn a_panic_in_an_actor_costs_its_callers_an_internal_error_and_the_next_re
     until("no lease is left behind", async || !shop.is_leased().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_at_once_are_refused_at_once_beyond_the_bound() {
-    const QUEUE_MAX: usize = 100;
-    let shop = Arc::new(
-        Shop::with(Mode::WorkerQueue, |limits| {
-            (limits.queue_max, limits.in_flight_max) = (QUEUE_MAX, 100_000);
-        })
-        .await,
-    );
-    shop.grants(1, None).await.unwrap();
-    // One commit is held up, so that nothing of what comes can be answered but by a refusal.
-    shop.plan.next_are(&[Fault::Gated]);
-    let first = tokio::spawn({
-        let shop = Arc::clone(&shop);
-        async move { shop.grants(1, None).await }
-    });
-    until("the first is being committed", async || shop.plan.is_used_up()).await;
-    let begun = std::time::Instant::now();
-    let asks: Vec<_> = (0..10_000)
-        .map(|_| {
-            let shop = Arc::clone(&shop);
-            tokio::spawn(async move { shop.grants(1, None).await })
-        })
-        .collect();
-    // In the mailbox, in the state, and one message over that a mailbox's bound allows.
-    let accepted_max = 2 * QUEUE_MAX + 1;
-    until("those beyond the bound are refused", async || {
-        asks.iter().filter(|ask| ask.is_finished()).count() >= 10_000 - accepted_max
-    })
-    .await;
-    assert!(!first.is_finished(), "the gate is shut: whoever is answered was refused");
-    assert!(shop.signers.under_way() <= accepted_max + 1, "{} are under way", shop.signers.under_way());
-    println!("10,000 in {:?}", begun.elapsed());
-    shop.plan.gate.notify_one();
-    let mut granted = numbers(&first.await.unwrap().unwrap());
-    let mut refused = 0;
-    for ask in asks {
-        match ask.await.unwrap() {
-            Ok(grants) => granted.extend(numbers(&grants)),
-            Err(Refusal::Overloaded) => refused += 1,
-            Err(other) => panic!("{other}"),
-        }
-    }
-    granted.sort_unstable();
-    assert!(refused >= 10_000 - accepted_max, "{refused}");
-    assert!(granted.iter().copied().eq(1..=granted.len() as u64), "each once, no gap: {granted:?}");
-}
-
-#[tokio::test]
-async fn a_queue_that_is_full_refuses_at_once() {
-    let shop = Arc::new(
-        Shop::with(Mode::Basic, |limits| (limits.queue_max, limits.lease_wait) = (3, Duration::from_secs(5)))
-            .await,
-    );
-    let (resource, other) = (Resource::signer(&shop.signer), InstanceId::parse("other-1").unwrap());
-    shop.ledger.acquire(&resource, &other, MINUTE_MS).await.unwrap();
-    let waiting: Vec<_> = (0..8)
-        .map(|_| {
-            let shop = shop.clone();
-            tokio::spawn(async move { shop.grants(1, None).await })
-        })
-        .collect();
-    while waiting.iter().filter(|ask| ask.is_finished()).count() < 4 {
-        tokio::task::yield_now().await;
-    }
-    let token = shop.ledger.lease(&resource).await.unwrap().unwrap().token;
-    shop.ledger.release(&resource, &other, token).await.unwrap();
-    let (mut granted, mut refused) = (Vec::new(), 0);
-    for ask in waiting {
-        match ask.await.unwrap() {
-            Ok(grants) => granted.extend(numbers(&grants)),
-            Err(Refusal::Overloaded) => refused += 1,
-            Err(other) => panic!("{other}"),
-        }
-    }
-    granted.sort_unstable();
-    assert!(refused >= 4, "{refused}");
-    assert_eq!(granted, (0..granted.len() as u64).collect::<Vec<_>>());
-}
-
-#[tokio::test]
-async fn a_caller_that_left_gets_nothing_granted() {
-    let shop = Shop::with(Mode::Basic, |limits| limits.lease_wait = Duration::from_secs(5)).await;
-    let (resource, other) = (Resource::signer(&shop.signer), InstanceId::parse("other-1").unwrap());
-    shop.ledger.acquire(&resource, &other, MINUTE_MS).await.unwrap();
-    // The first waits for the lease, so that the second waits behind it.
-    let first = shop.grants(1, None);
-    let second = tokio::time::timeout(Duration::from_millis(50), shop.grants(5, None));
-    let release = async {
-        while shop.signers.under_way() > 0 && shop.signers.under_way() < 2 {
-            tokio::task::yield_now().await;
-        }
-        tokio::time::sleep(Duration::from_millis(80)).await; // longer than the second caller's patience
-        let token = shop.ledger.lease(&resource).await.unwrap().unwrap().token;
-        shop.ledger.release(&resource, &other, token).await.unwrap();
-    };
-    let (first, second, ()) = tokio::join!(first, second, release);
-    assert!(second.is_err());
-    assert_eq!(numbers(&first.unwrap()), [0]);
-    shop.signers.stop().await;
-    assert_eq!(shop.next_nonce().await, 1);
-}
-
 async fn unheard_of_signers_are_not_made_by_asking(mode: Mode) {
     let shop = Shop::open(mode).await;
     let settlement = Settlement { nonce: Nonce::ZERO, hold: None, outcome: Outcome::NeverSent };
@@ -604,83 +496,6 @@ async fn unheard_of_signers_are_not_made_by_asking(mode: Mode) {
     let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent, by()).await;
     assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
     assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_overdue_signers_of_a_look_are_swept_and_one_that_hangs_keeps_no_other_waiting() {
-    const SIGNERS: usize = 100;
-    // A lease that is not kept, and a request that waits for longer than the test.
-    let shop = Shop::with(Mode::Basic, |limits| limits.request_timeout = 10 * PATIENCE).await;
-    for number in 0..SIGNERS {
-        let signer = SignerId::parse(&format!("s{number}")).unwrap();
-        let short = GrantRequest { count: 1, hold_ms: Some(1), key: None };
-        shop.signers.grant(&signer, short).await.unwrap();
-    }
-    shop.plan.next_are(&[Fault::Gated]);
-    let settings = UpkeepSettings {
-        sweep_every: Duration::from_millis(100),
-        look_signers: 1_000,
-        look_for: Duration::ZERO,
-        sweep_signers_max: 4,
-        purge_every: PURGE_EVERY,
-        keep_keys: MINUTE * 60,
-        keep_instances: MINUTE * 60,
-    };
-    let upkeep = Upkeep::start(shop.signers.clone(), settings);
-    let held = async || {
-        let counts = shop.ledger.open_counts().await.unwrap();
-        counts.iter().find(|(status, _)| *status == Status::Held).map_or(0, |(_, held)| *held)
-    };
-    until("all but the one that hangs are swept", async || held().await <= 1).await;
-    assert_eq!(shop.plan.looks.load(Ordering::SeqCst), 1, "by the look that found them");
-    shop.plan.gate.notify_one();
-    until("all are swept", async || held().await == 0).await;
-    upkeep.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_goes_on_behind_signers_that_are_not_overdue() {
-    let shop = Shop::open(Mode::Basic).await;
-    for (name, hold_ms) in [("a", MINUTE_MS), ("b", MINUTE_MS), ("c", MINUTE_MS), ("d", MINUTE_MS), ("e", 1)]
-    {
-        let request = GrantRequest { count: 1, hold_ms: Some(hold_ms), key: None };
-        shop.signers.grant(&SignerId::parse(name).unwrap(), request).await.unwrap();
-    }
-    let settings = UpkeepSettings {
-        sweep_every: Duration::from_secs(1),
-        look_signers: 2,
-        look_for: PATIENCE,
-        sweep_signers_max: 4,
-        purge_every: PURGE_EVERY,
-        keep_keys: MINUTE * 60,
-        keep_instances: MINUTE * 60,
-    };
-    let upkeep = Upkeep::start(shop.signers.clone(), settings);
-    let looks = || shop.plan.looks.load(Ordering::SeqCst);
-    until("it looks", async || looks() > 0).await;
-    // The sweep under way is done, and none follows.
-    upkeep.stop().await;
-    assert_eq!(looks() % 3, 0, "a sweep takes three looks at five signers");
-    let released = async || {
-        let counts = shop.ledger.open_counts().await.unwrap();
-        counts.contains(&(Status::Released, 1)) && counts.contains(&(Status::Held, 4))
-    };
-    until("the last one is swept", released).await;
-}
-
-/// A live instance, old enough for the ring.
-fn peer(name: &str) -> ledger::Peer {
-    let id = InstanceId::parse(name).unwrap();
-    let at = domain::Timestamp::from_micros(0);
-    let lease = ledger::Lease {
-        resource: Resource::instance(&id),
-        owner: Some(id.clone()),
-        token: domain::Token::new(1),
-        acquired_at: at,
-        renewed_at: at,
-        expires_in_ms: 1_000,
-    };
-    ledger::Peer { url: format!("http://{name}"), id, lease, age_ms: 60_000 }
 }
 
 /// Longer than anything takes that is right, also on a busy machine.
@@ -692,98 +507,6 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-impl Shop {
-    async fn is_leased(&self) -> bool {
-        self.ledger.lease(&Resource::signer(&self.signer)).await.unwrap().is_some_and(|lease| lease.is_live())
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn back_to_basic_lets_kept_leases_go() {
-    let shop = Shop::open(Mode::WorkerQueue).await;
-    shop.grants(1, None).await.unwrap();
-    assert!(shop.is_leased().await && shop.signers.owns(&shop.signer));
-    shop.cluster_view.adopt_modes(Modes { version: 1, mode: Mode::Basic, only: None });
-    until("the lease is given back", async || !shop.is_leased().await).await;
-    // The owner hears of the commit a moment after the ledger shows it.
-    until("the owner knows", async || !shop.signers.owns(&shop.signer)).await;
-    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1], "and it is served all the same");
-    let only = Some([Resource::signer(&shop.signer)].into());
-    shop.cluster_view.adopt_modes(Modes { version: 2, mode: Mode::WorkerQueue, only });
-    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2]);
-    // The turn under way was one of basic mode, and its lease is given back after it; the next one is kept.
-    until("a canary is kept", async || {
-        shop.grants(1, None).await.unwrap();
-        shop.signers.owns(&shop.signer)
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
-    let shop = Shop::open(Mode::WorkerQueue).await;
-    shop.grants(1, None).await.unwrap();
-    shop.cluster_view.saw(vec![peer("other")]);
-    until("the lease is given back", async || !shop.is_leased().await).await;
-    assert_eq!(shop.granted_around_a_hand_off().await, [1]);
-    until("it is handed off again", async || !shop.is_leased().await).await;
-    shop.cluster_view.saw(vec![peer("me-1")]);
-    shop.grants(1, None).await.unwrap();
-    assert!(shop.is_leased().await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signer_whose_new_owner_never_comes_is_served_around_its_next_hand_off() {
-    let shop = Shop::open(Mode::WorkerQueue).await;
-    shop.grants(1, None).await.unwrap();
-    shop.cluster_view.saw(vec![peer("other")]);
-    until("the lease is given back", async || !shop.is_leased().await).await;
-    until("it is served here again", async || shop.grants(1, None).await.is_ok()).await;
-    until("it is handed off again", async || !shop.is_leased().await).await;
-    assert_eq!(shop.granted_around_a_hand_off().await, [2]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_signer_that_moves_is_told_where_to_or_served() {
-    let shop = Arc::new(Shop::open(Mode::WorkerQueue).await);
-    let asking = |shop: &Arc<Shop>| {
-        let shop = Arc::clone(shop);
-        tokio::spawn(async move {
-            let mut granted = Vec::new();
-            for _ in 0..100 {
-                match shop.grants(1, None).await {
-                    Ok(grants) => granted.extend(numbers(&grants)),
-                    Err(Refusal::NotOwner { owner, .. }) => assert_eq!(owner.as_str(), "other"),
-                    Err(refusal) => panic!("{refusal}"),
-                }
-            }
-            granted
-        })
-    };
-    let callers: Vec<_> = (0..8).map(|_| asking(&shop)).collect();
-    for name in ["other", "me-1", "other"] {
-        shop.cluster_view.saw(vec![peer(name)]);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let mut all = Vec::new();
-    for caller in callers {
-        all.extend(caller.await.unwrap());
-    }
-    all.sort_unstable();
-    assert!(all.iter().copied().eq(0..all.len() as u64), "each once, no gap: {all:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_incarnation_that_ended_does_nothing_any_more() {
-    let shop = Shop::open(Mode::WorkerQueue).await;
-    shop.grants(1, None).await.unwrap();
-    let commits = *shop.plan.commits.lock();
-    shop.signers.abandon().await;
-    assert!(matches!(shop.grants(1, None).await, Err(Refusal::Fenced)));
-    assert!(!shop.is_leased().await, "it held its lease to the last and gives it back");
-    assert_eq!(*shop.plan.commits.lock(), commits);
 }
 
 /// Who changes something.
