@@ -9,8 +9,8 @@ use ledger::{
 use sqlx::Connection;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, by, new_grant, nonce, owner, signer};
-use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
-use crate::recovery::{states, with_all_states};
+use crate::confirmations::{states, with_all_states};
+use crate::plan_owner::{PlanOwner, plan, plan_id, task_id};
 
 async fn subjects(b: &Bench, filter: AuditFilter) -> Vec<String> {
     let found = b.ledger.audits(&AuditFilter { limit: 100, ..filter }).await.unwrap();

@@ -10,7 +10,7 @@ use ledger::{
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
-use crate::plan_steps::{PlanOwner, plan};
+use crate::plan_owner::{PlanOwner, plan};
 use crate::sessions::spec;
 use crate::shop::{cancel, in_session, job, of_lane, plain, session, session_id, submit, submit_placed};
 

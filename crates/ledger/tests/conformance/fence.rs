@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
-use crate::plan_steps::{PlanOwner, plan};
+use crate::plan_owner::{PlanOwner, plan};
 
 pub async fn stale_owner_cannot_insert_an_untouched_nonce(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));

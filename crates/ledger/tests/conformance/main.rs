@@ -13,6 +13,7 @@ macro_rules! sql {
 mod audit;
 mod bench;
 mod bulks;
+mod confirmations;
 mod cuts;
 mod failover;
 mod fence;
@@ -31,6 +32,8 @@ mod nonce_plans;
 mod nonces;
 mod opening;
 mod plan_histories;
+mod plan_owner;
+mod plan_reads;
 mod plan_steps;
 mod plans;
 mod poison;
@@ -114,7 +117,6 @@ on_every_ledger! {
         a_ledger_that_went_back_is_noticed_by_what_the_process_has_seen,
         a_recovery_goes_past_all_that_was_granted,
         no_bulk_operation_goes_on_after_a_recovery,
-        a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed,
         leases_that_a_recovered_ledger_does_not_know_begin_above_all_that_were_given,
         sessions_and_plans_of_a_recovered_ledger_go_on_past_what_they_may_have_had,
         who_follows_a_plan_misses_nothing_that_a_recovered_ledger_adds,
@@ -122,7 +124,9 @@ on_every_ledger! {
         a_later_recovery_with_a_shorter_lead_says_how_far_the_marks_are,
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
         a_recovery_names_the_sequences_and_segments_that_it_takes_to_their_end,
-        a_trial_changes_nothing_and_migrates_no_tables,
+        a_trial_changes_nothing_and_migrates_no_tables;
+    confirmations:
+        a_signer_that_a_recovered_ledger_does_not_know_waits_until_it_is_confirmed,
         a_confirmed_signer_goes_on_where_its_chain_is,
         a_signer_that_lost_many_nonces_waits_until_the_last_of_them_is_added,
         a_mistyped_nonce_is_taken_back_until_the_last_one_is_added,
@@ -266,20 +270,21 @@ on_every_ledger! {
         steps_of_many_plans_are_written_together_and_judged_one_by_one,
         all_locks_of_a_plan_are_taken_or_none,
         a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else,
-        the_names_of_stages_are_read_for_several_definitions_at_once,
         a_lock_that_ran_out_is_the_next_plans,
-        plans_without_a_live_owner_are_found,
-        plans_tasks_and_tenants_are_listed,
-        the_tasks_of_many_plans_with_a_status_are_found_at_once,
         a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made,
-        the_newest_attempts_of_stages_jobs_are_read,
         the_job_of_a_stage_is_kept_while_its_plan_waits_for_the_result,
         a_key_makes_one_plan,
         a_step_renews_the_locks_that_it_holds,
-        tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted,
         a_lock_is_broken_at_its_token_and_the_history_says_by_whom,
         plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not,
         an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten;
+    plan_reads:
+        the_names_of_stages_are_read_for_several_definitions_at_once,
+        plans_without_a_live_owner_are_found,
+        plans_tasks_and_tenants_are_listed,
+        the_tasks_of_many_plans_with_a_status_are_found_at_once,
+        the_newest_attempts_of_stages_jobs_are_read,
+        tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted;
     plan_histories:
         the_history_of_a_plan_is_deleted_piece_by_piece_and_its_rows_last,
         a_plan_that_was_over_and_goes_on_is_loaded_without_a_time,

@@ -10,7 +10,7 @@ use domain::{PoolName, Resource, TenantId, TraceParent};
 use ledger::{PAGE_BYTES_MAX, PlanAccess, PlanFilter, PlanVerdict, TaskRecord};
 
 use crate::bench::{Bench, eventually};
-use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
+use crate::plan_owner::{PlanOwner, plan, plan_id, task_id};
 
 const HOUR_MS: u64 = 3_600_000;
 

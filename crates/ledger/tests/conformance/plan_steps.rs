@@ -1,163 +1,18 @@
-//! Plans: their steps under the plan's lease and the tenants' locks, and what is read of them.
+//! Plans: their steps under the plan's lease and the tenants' locks, and what is forgotten of them.
 
 use std::sync::Arc;
 
-use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
-use domain::plan::{
-    Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec, StageStart,
-    StageStatus, Step, TaskSpec, TaskState, TaskStatus,
-};
-use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::job::OnRecovery;
+use domain::plan::{Command, PlanStatus, Resolution, StageEnd, StageStatus, TaskStatus};
+use domain::{InstanceId, JobId, LaneId, Resource, TenantId, Timestamp, Token};
 use ledger::{
-    Acquisition, Author, JobKey, KeptPlan, KeptRetry, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch,
-    PlanCreated, PlanFilter, PlanVerdict, RetryKey,
+    Author, JobKey, KeptPlan, KeptRetry, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated,
+    PlanVerdict, RetryKey,
 };
 
-use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::bench::{Bench, eventually, owner};
+use crate::plan_owner::{HOUR_MS, PlanOwner, new, new_started, plan, plan_id, task_id};
 use crate::shop::{complete, dispatch, job_made, of_lane, said, session, submit_placed};
-
-const HOUR_MS: u64 = 3_600_000;
-
-pub fn plan_id(n: u128) -> PlanId {
-    PlanId::from_u128(n)
-}
-
-pub fn task_id(plan: u128, at: u128) -> TaskId {
-    TaskId::from_u128(plan * 1_000 + at)
-}
-
-/// A plan for these tenants, with two stages each.
-pub fn plan(n: u128, tenants: &[&str]) -> PlanState {
-    let stages = [StageSpec::new("first", "{\"run\":1}"), StageSpec::new("second", "[2]")];
-    let task = |(at, tenant): (usize, &&str)| {
-        let spec = TaskSpec {
-            name: Some("a task".into()),
-            config: Some("{\"size\":3}".into()),
-            ..TaskSpec::new(TenantId::parse(tenant).unwrap(), stages.clone())
-        };
-        TaskState::new(task_id(n, at as u128), Arc::new(spec))
-    };
-    let spec =
-        PlanSpec { name: Some("a plan".into()), on_failure: OnFailure::Continue, ..PlanSpec::default() };
-    PlanState::new(plan_id(n), Arc::new(spec), tenants.iter().enumerate().map(task).collect())
-}
-
-/// A plan that is made without being started.
-pub fn new(plan: &PlanState) -> NewPlan {
-    NewPlan {
-        plan: Arc::new(plan.clone()),
-        take: Vec::new(),
-        lock_ms: HOUR_MS,
-        events: Vec::new(),
-        key: None,
-        author: Author::default(),
-    }
-}
-
-/// A plan that is started in the commit that makes it.
-fn new_started(plan: &PlanState) -> NewPlan {
-    let step = plan.apply(&Command::Start, Timestamp::from_micros(5), &mut || unreachable!()).unwrap();
-    let plan = Arc::new(PlanState { version: 1, ..step.next });
-    NewPlan { take: step.writes.take, events: step.writes.events, ..new(&plan) }
-}
-
-/// The owner of a plan, as its actor would be.
-pub struct PlanOwner<'b> {
-    bench: &'b Bench,
-    pub me: InstanceId,
-    pub token: Token,
-    pub state: PlanState,
-    jobs: u64,
-    /// How long ago the jobs of its stages were made, by their ids.
-    days_ago: u64,
-}
-
-impl<'b> PlanOwner<'b> {
-    /// Makes a plan and takes its lease.
-    pub async fn of(bench: &'b Bench, plan: PlanState) -> Self {
-        bench.ledger.create_plan(new(&plan)).await.unwrap();
-        Self::acquire(bench, "a", plan.id).await
-    }
-
-    pub async fn acquire(bench: &'b Bench, me: &str, plan: PlanId) -> Self {
-        let me = owner(me);
-        let acquired = bench.ledger.acquire(&Resource::plan(plan), &me, LONG_MS).await.unwrap();
-        let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-        let state = bench.ledger.load_plan(plan).await.unwrap().unwrap();
-        let jobs = u64::try_from(plan.as_u128()).unwrap() * 100;
-        Self { bench, me, token, state, jobs, days_ago: 0 }
-    }
-
-    pub fn decide(&mut self, command: &Command) -> (Step, PlanBatch) {
-        let (jobs, days_ago) = (&mut self.jobs, self.days_ago);
-        let mut new_job = || {
-            *jobs += 1;
-            job_made(*jobs, days_ago)
-        };
-        let step = self.state.apply(command, Timestamp::from_micros(5), &mut new_job).unwrap();
-        let batch = self.batch_of(&step);
-        (step, batch)
-    }
-
-    fn batch_of(&self, step: &Step) -> PlanBatch {
-        let [principal, request_id, reason] = ["ops", "r-1", "because"].map(|text| Some(Arc::from(text)));
-        let job = |start: &StageStart| {
-            let task = step.next.tasks[start.task].id;
-            let stage = Some(format!(r#"{{"plan":"{}","task":"{task}","run":1}}"#, step.next.id).into());
-            let (id, spec) = (start.job, Spec { on_recovery: OnRecovery::Hold, stage, ..Spec::new("{}") });
-            NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None }
-        };
-        PlanBatch {
-            owner: self.me.clone(),
-            token: self.token,
-            next: Arc::new(step.next.clone()),
-            jobs: step.writes.starts.iter().map(job).collect(),
-            writes: step.writes.clone(),
-            lock_ms: HOUR_MS,
-            key: None,
-            author: Author { principal, request_id, reason, traceparent: None },
-            audit: None,
-        }
-    }
-
-    async fn try_step(&mut self, command: &Command) -> PlanVerdict {
-        let (step, batch) = self.decide(command);
-        let verdict = self.bench.ledger.commit_plan(batch).await.unwrap();
-        if let PlanVerdict::Written { locks, .. } = &verdict {
-            self.state = step.next;
-            self.state.locked(locks.iter().copied());
-        }
-        verdict
-    }
-
-    pub async fn step(&mut self, command: &Command) {
-        let verdict = self.try_step(command).await;
-        assert!(matches!(verdict, PlanVerdict::Written { .. }), "{command:?}: {verdict:?}");
-    }
-
-    /// Started, with the first stages of all tasks under way.
-    pub async fn started(bench: &'b Bench, plan: PlanState) -> Self {
-        let mut owner = Self::of(bench, plan).await;
-        owner.step(&Command::Start).await;
-        owner.step(&Command::Advance).await;
-        owner
-    }
-
-    pub fn in_flight(&self, at: usize) -> JobId {
-        self.state.tasks[at].in_flight().unwrap().1
-    }
-
-    pub async fn complete(&mut self, at: usize, context: Option<&str>) {
-        let end = StageEnd::Completed(context.map(Arc::from));
-        let command = Command::StageEnded { task: self.state.tasks[at].id, job: self.in_flight(at), end };
-        self.step(&command).await;
-    }
-
-    /// What another instance would load.
-    async fn is_as_loaded(&self) {
-        assert_eq!(self.bench.ledger.load_plan(self.state.id).await.unwrap(), Some(self.state.clone()));
-    }
-}
 
 fn tenant_lock(name: &str) -> Resource {
     Resource::tenant(&TenantId::parse(name).unwrap())
@@ -300,7 +155,7 @@ pub async fn steps_of_many_plans_are_written_together_and_judged_one_by_one(b: B
 
 pub async fn a_step_that_was_decided_on_an_older_row_writes_nothing(b: Bench) {
     let mut one = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
-    let mut other = PlanOwner { jobs: 900, ..one_like(&one) };
+    let mut other = one.twin(900);
     one.complete(0, None).await;
     assert_eq!(other.try_step(&Command::PauseTask(task_id(1, 0))).await, PlanVerdict::Diverged);
     one.is_as_loaded().await;
@@ -308,21 +163,10 @@ pub async fn a_step_that_was_decided_on_an_older_row_writes_nothing(b: Bench) {
     for at in 0..2 {
         one.step(&Command::PauseTask(task_id(1, at))).await;
     }
-    let mut other = PlanOwner { jobs: 950, ..one_like(&one) };
+    let mut other = one.twin(950);
     one.step(&Command::Pause).await;
     assert_eq!(other.try_step(&Command::Pause).await, PlanVerdict::Diverged, "the plan's own row");
     one.is_as_loaded().await;
-}
-
-fn one_like<'b>(owner: &PlanOwner<'b>) -> PlanOwner<'b> {
-    PlanOwner {
-        bench: owner.bench,
-        me: owner.me.clone(),
-        token: owner.token,
-        state: owner.state.clone(),
-        jobs: owner.jobs,
-        days_ago: owner.days_ago,
-    }
 }
 
 pub async fn all_locks_of_a_plan_are_taken_or_none(b: Bench) {
@@ -375,37 +219,6 @@ pub async fn a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else(b:
     owner.is_as_loaded().await;
 }
 
-pub async fn the_names_of_stages_are_read_for_several_definitions_at_once(b: Bench) {
-    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
-    let end = StageEnd::Ended(Outcome::Failed, "no".into());
-    owner.step(&Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end }).await;
-    let odd = r#"{"a \"name\"":"\u0000\ud800","name":[1]}"#;
-    let stages = ["z", "\u{6b65}\u{9aa4} \"1\"", "a"].map(|name| StageSpec::new(name, odd));
-    let retry = domain::plan::Retry {
-        from: domain::plan::From::Start,
-        expect: None,
-        context: None,
-        stages: Some(stages.into()),
-        config: None,
-        max_attempts: None,
-        reason: "again".into(),
-    };
-    owner.step(&Command::Retry(task_id(1, 0), retry)).await;
-    let names = async |task, versions: &[u32]| {
-        let mut names: Vec<_> = b.ledger.stage_names(task, versions).await.unwrap().into_iter().collect();
-        names.sort();
-        names
-    };
-    let both: [(u32, Vec<Arc<str>>); 2] = [
-        (1, vec!["first".into(), "second".into()]),
-        (2, vec!["z".into(), "\u{6b65}\u{9aa4} \"1\"".into(), "a".into()]),
-    ];
-    assert_eq!(names(task_id(1, 0), &[2, 3, 1]).await, both);
-    assert_eq!(names(task_id(1, 0), &[2]).await, both[1..]);
-    assert_eq!(names(task_id(1, 1), &[1, 2]).await, both[..1], "the other task has its own");
-    assert_eq!(names(task_id(1, 0), &[]).await, []);
-}
-
 pub async fn a_lock_that_ran_out_is_the_next_plans(b: Bench) {
     let mut first = PlanOwner::of(&b, plan(1, &["x"])).await;
     let (step, batch) = first.decide(&Command::Start);
@@ -424,119 +237,6 @@ pub async fn a_lock_that_ran_out_is_the_next_plans(b: Bench) {
     let end = StageEnd::Completed(None);
     let late = Command::StageEnded { task: task_id(1, 0), job: first.in_flight(0), end };
     assert_eq!(first.try_step(&late).await, PlanVerdict::LockLost(vec![0]));
-}
-
-pub async fn plans_without_a_live_owner_are_found(b: Bench) {
-    let me = owner("me");
-    let owned = PlanOwner::started(&b, plan(1, &["x"])).await;
-    // Its instance shows no sign of life.
-    let left = b.ledger.left_plans(&me, 10).await.unwrap();
-    assert_eq!(left, [(plan_id(1), Some(owned.me.clone()))]);
-    assert!(b.ledger.left_plans(&owned.me, 10).await.unwrap().is_empty(), "it is the caller's own");
-    b.ledger.acquire(&Resource::instance(&owned.me), &owned.me, LONG_MS).await.unwrap();
-    assert!(b.ledger.left_plans(&me, 10).await.unwrap().is_empty(), "its owner lives");
-    b.ledger.release(&Resource::plan(plan_id(1)), &owned.me, owned.token).await.unwrap();
-    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap(), [(plan_id(1), None)]);
-    // A plan that was never started, or is over, needs nobody.
-    let mut other = PlanOwner::of(&b, plan(2, &["y"])).await;
-    b.ledger.release(&Resource::plan(plan_id(2)), &other.me, other.token).await.unwrap();
-    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap().len(), 1);
-    other = PlanOwner::acquire(&b, "a", plan_id(2)).await;
-    other.step(&Command::Cancel).await;
-    b.ledger.release(&Resource::plan(plan_id(2)), &other.me, other.token).await.unwrap();
-    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap().len(), 1);
-}
-
-pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
-    for n in 1..=3 {
-        PlanOwner::of(&b, plan(n, &["x", "y", "z"])).await;
-    }
-    let mut owner = PlanOwner::acquire(&b, "a", plan_id(2)).await;
-    owner.step(&Command::Start).await;
-    owner.step(&Command::Advance).await;
-    let list = async |status, before, limit| {
-        let plans = b.ledger.plans(&PlanFilter { status, tenant: None, before, limit }).await.unwrap();
-        plans.into_iter().map(|plan| plan.plan.id.as_u128()).collect::<Vec<_>>()
-    };
-    assert_eq!(list(None, None, 10).await, [3, 2, 1]);
-    assert_eq!(list(None, Some(plan_id(3)), 1).await, [2]);
-    assert_eq!(list(Some(PlanStatus::Created), None, 10).await, [3, 1]);
-    assert_eq!(list(Some(PlanStatus::Running), None, 10).await, [2]);
-    let record = b.ledger.plan(plan_id(2)).await.unwrap().unwrap();
-    assert_eq!(
-        (record.status, record.plan.intent, record.finished_at),
-        (PlanStatus::Running, Intent::Run, None)
-    );
-    let page = b.ledger.plan_tasks(plan_id(2), Some(0), 1).await.unwrap();
-    assert_eq!((page.len(), page[0].place, page[0].plan), (1, 1, plan_id(2)));
-    assert_eq!(page[0].task.stages[0].status, StageStatus::Running);
-    let task = b.ledger.plan_task(task_id(2, 1)).await.unwrap().unwrap();
-    assert_eq!(task, page[0]);
-    assert_eq!(b.ledger.plan_task(task_id(9, 9)).await.unwrap(), None);
-    let with = async |statuses: &[TaskStatus], after| {
-        let tasks = b.ledger.plan_tasks_with(plan_id(2), statuses, after, 2).await.unwrap();
-        tasks.into_iter().map(|task| task.place).collect::<Vec<_>>()
-    };
-    assert_eq!(with(&[TaskStatus::Running, TaskStatus::Failed], None).await, [0, 1]);
-    assert_eq!(with(&[TaskStatus::Running], Some(1)).await, [2]);
-    assert!(with(&[TaskStatus::Pending], None).await.is_empty() && with(&[], None).await.is_empty());
-    let mut progress = b.ledger.plan_progress(&[plan_id(2), plan_id(3), plan_id(9)]).await.unwrap();
-    progress.sort_unstable();
-    assert_eq!(progress, [(plan_id(2), TaskStatus::Running, 3), (plan_id(3), TaskStatus::Pending, 3)]);
-    assert!(b.ledger.plan_progress(&[]).await.unwrap().is_empty());
-    let tenant = TenantId::parse("y").unwrap();
-    let history = b.ledger.tenant_tasks(&tenant, None, 10).await.unwrap();
-    assert!(history.iter().map(|task| task.plan.as_u128()).eq([3, 2, 1]));
-    let older = b.ledger.tenant_tasks(&tenant, Some(history[1].task.id), 10).await.unwrap();
-    assert_eq!(older, history[2..]);
-    assert!(b.ledger.tenant_tasks(&TenantId::parse("nobody").unwrap(), None, 10).await.unwrap().is_empty());
-    // A plan that is over says since when.
-    owner.step(&Command::Cancel).await;
-    for at in 0..3 {
-        let (task, job) = (owner.state.tasks[at].id, owner.in_flight(at));
-        let end = StageEnd::Ended(Outcome::Cancelled, "".into());
-        owner.step(&Command::StageEnded { task, job, end }).await;
-    }
-    let record = b.ledger.plan(plan_id(2)).await.unwrap().unwrap();
-    assert_eq!(record.status, PlanStatus::Cancelled);
-    assert!(record.finished_at.is_some_and(|at| at >= record.created_at));
-}
-
-pub async fn the_tasks_of_many_plans_with_a_status_are_found_at_once(b: Bench) {
-    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y", "z"])).await;
-    let of = |owner: &PlanOwner<'_>, at: usize, end| Command::StageEnded {
-        task: owner.state.tasks[at].id,
-        job: owner.in_flight(at),
-        end,
-    };
-    owner.step(&of(&owner, 1, StageEnd::Completed(None))).await;
-    owner.step(&Command::Advance).await;
-    for (at, why) in [(0, "a\0b \"c\" é"), (1, "no"), (2, "nor this")] {
-        owner.step(&of(&owner, at, StageEnd::Ended(Outcome::Failed, why.into()))).await;
-    }
-    let mut other = PlanOwner::started(&b, plan(2, &["u", "v"])).await;
-    other.step(&of(&other, 1, StageEnd::Ended(Outcome::Failed, "".into()))).await;
-    PlanOwner::started(&b, plan(3, &["w"])).await;
-    let all = [plan_id(3), plan_id(2), plan_id(1), plan_id(9)];
-    let (failed, running) = ([TaskStatus::Failed, TaskStatus::Interrupted], [TaskStatus::Running]);
-    let found = b.ledger.tasks_of_plans(&all, &failed, 2).await.unwrap();
-    let seen: Vec<_> = found.iter().map(|task| (task.plan.as_u128(), task.id.as_u128())).collect();
-    assert_eq!(seen, [(1, 1_000), (1, 1_001), (2, 2_001)]);
-    let stages: Vec<_> = found.iter().map(|task| task.stage.clone().unwrap()).collect();
-    assert_eq!(stages, [(0, "first".into()), (1, "second".into()), (0, "first".into())]);
-    assert_eq!((found[0].tenant.as_str(), found[0].status), ("x", TaskStatus::Failed));
-    for task in &found {
-        let record = b.ledger.plan_task(task.id).await.unwrap().unwrap();
-        let readable = |reason: Option<&str>| reason.map(|reason| reason.replace('\0', "\u{fffd}"));
-        assert_eq!(readable(task.reason.as_deref()), readable(record.task.reason.as_deref()));
-    }
-    let reason = found[0].reason.as_deref().unwrap();
-    assert!(reason.contains("b \"c\" é") && reason.contains("first"), "{reason:?}");
-    let found = b.ledger.tasks_of_plans(&all[..2], &running, 9).await.unwrap();
-    assert!(found.iter().map(|task| task.id.as_u128()).eq([2_000, 3_000]), "{found:?}");
-    assert!(found.iter().all(|task| task.reason.is_none()), "{found:?}");
-    assert!(b.ledger.tasks_of_plans(&[], &failed, 9).await.unwrap().is_empty());
-    assert!(b.ledger.tasks_of_plans(&all, &[], 9).await.unwrap().is_empty());
 }
 
 pub async fn a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made(b: Bench) {
@@ -624,29 +324,6 @@ pub async fn a_step_renews_the_locks_that_it_holds(b: Bench) {
     }
 }
 
-pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: Bench) {
-    let counted = async || {
-        let mut counts = b.ledger.plan_counts().await.unwrap();
-        assert!(counts.iter().all(|count| count.oldest_ms < LONG_MS), "{counts:?}");
-        counts.sort_by(|a, b| a.status.cmp(&b.status));
-        counts.iter().map(|count| format!("{} {}", count.status, count.count)).collect::<Vec<_>>()
-    };
-    assert!(counted().await.is_empty());
-    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
-    b.ledger.create_plan(new(&plan(2, &["z"]))).await.unwrap();
-    assert_eq!(counted().await, ["PENDING 1", "RUNNING 2"]);
-    let (task, job) = (task_id(1, 0), owner.in_flight(0));
-    owner.step(&Command::TakenOver).await;
-    assert_eq!(counted().await, ["INTERRUPTED 2", "PENDING 1", "UNKNOWN 2"]);
-    owner.step(&Command::CancelTask(task)).await;
-    let end = StageEnd::Ended(Outcome::Cancelled, "cancelled".into());
-    owner.step(&Command::StageEnded { task, job, end }).await;
-    assert_eq!(counted().await, ["CANCELLED 1", "INTERRUPTED 1", "PENDING 1", "UNKNOWN 1"]);
-    let mut statuses = b.ledger.plan_statuses().await.unwrap();
-    statuses.sort();
-    assert_eq!(statuses, [(PlanStatus::Created, 1), (PlanStatus::Attention, 1)]);
-}
-
 pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench) {
     let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
     let (tenant, held) = (TenantId::parse("x").unwrap(), owner.state.tasks[0].lock.unwrap());
@@ -714,30 +391,6 @@ pub async fn an_old_plan_that_has_an_owner_keeps_no_other_from_being_forgotten(b
     eventually("the younger one is forgotten", async || b.ledger.purge_plans(0, 1).await.unwrap() == 1).await;
     assert!(b.ledger.load_plan(plan_id(1)).await.unwrap().is_some());
     assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
-}
-
-pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {
-    let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
-    let job = owner.in_flight(0);
-    let lane = Lane { id: LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
-    let commit = async |change| {
-        let writes = [ledger::JobWrite { change, key: None }].into();
-        b.ledger.commit_jobs(ledger::JobBatch { lane: Some(lane.clone()), writes }).await.unwrap()
-    };
-    let attempt = |number| (job, domain::job::Attempt::new(number));
-    assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(0)]);
-    commit(dispatch(job, 1)).await;
-    assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(1)]);
-    commit(domain::job::Change::Complete {
-        job,
-        attempt: domain::job::Attempt::new(1),
-        node: crate::shop::node("n"),
-        output: "{\"context\":{}}".to_owned(),
-    })
-    .await;
-    let unknown = crate::shop::job(99);
-    assert_eq!(b.ledger.stage_attempts(&[unknown, job]).await.unwrap(), [attempt(1)]);
-    assert!(b.ledger.stage_attempts(&[]).await.unwrap().is_empty());
 }
 
 pub async fn the_job_of_a_stage_is_kept_while_its_plan_waits_for_the_result(b: Bench) {

@@ -13,7 +13,7 @@ use testkit::servers::Postgres;
 
 use crate::bench::{LONG_MS, by, eventually, owner};
 use crate::job_retries::fail;
-use crate::plan_steps::{new, plan, plan_id};
+use crate::plan_owner::{new, plan, plan_id};
 use crate::sessions::spec;
 use crate::shop::{complete, instance_lane, job, of_lane, said, session, session_id, submit_placed};
 
