@@ -1,12 +1,13 @@
 //! The state of a plan by tables, and by random sequences against the promises.
+
 mod ends;
 mod locks;
+mod random;
+mod retries;
 mod steering;
 
 use super::*;
 use crate::id::TenantId;
-use crate::limits::{CHECKPOINTS_MAX, TASK_RUNS_MAX};
-use crate::plan::status::OnUnknown;
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
@@ -365,166 +366,6 @@ fn a_late_result_of_an_unknown_stage_is_a_checkpoint_and_begins_nothing() {
 }
 
 #[test]
-fn an_unknown_stage_runs_again_only_by_somebodys_word() {
-    let mut rig = Rig::started(2);
-    rig.must(Command::TakenOver);
-    assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)));
-    assert_eq!(rig.retry(0, |retry| retry.from = From::Start), Err(Refused::StageUnknown(0)));
-    let older = rig.task(0).in_flight().unwrap().1;
-    let not_done =
-        |stage| Command::Resolve { task: id(0), stage, job: None, resolution: Resolution::NotDone };
-    assert_eq!(rig.apply(not_done(1)), Err(refused_unless_unknown()));
-    assert_eq!(rig.apply(not_done(2)), Err(Refused::UnknownStage));
-    rig.must(not_done(0));
-    assert_eq!(rig.cancelled, [older]);
-    rig.retry(0, |_| {}).unwrap();
-    assert!(rig.begun().is_empty(), "the older attempt may still run");
-    rig.must(Command::OlderEnded { task: id(0), job: older });
-    assert_eq!(rig.begun(), [(0, 0)]);
-    // Done: its checkpoint has the context that was given.
-    let mut rig = Rig::started(2);
-    rig.must(Command::TakenOver);
-    let done = Resolution::Done(Some("[]".into()));
-    let older = rig.task(0).in_flight().unwrap().1;
-    rig.must(Command::Resolve { task: id(0), stage: 0, job: None, resolution: done });
-    assert_eq!((&*rig.task(0).context(), rig.begun()), ("[]", vec![]));
-    rig.retry(0, |_| {}).unwrap();
-    assert!(rig.begun().is_empty(), "what was resolved may still run");
-    rig.must(Command::OlderEnded { task: id(0), job: older });
-    assert_eq!(rig.begun(), [(0, 1)]);
-}
-
-fn refused_unless_unknown() -> Refused {
-    Refused::Status("only a stage that is UNKNOWN can be resolved".to_owned())
-}
-
-#[test]
-fn a_stage_that_may_be_rerun_waits_for_its_older_attempt() {
-    let mut rig = Rig::started(2);
-    rig.state.tasks = rig
-        .state
-        .tasks
-        .iter()
-        .map(|task| {
-            let mut task = (**task).clone();
-            let mut spec = (*task.spec).clone();
-            spec.stages = spec
-                .stages
-                .iter()
-                .map(|stage| StageSpec { on_unknown: OnUnknown::Rerun, ..stage.clone() })
-                .collect();
-            task.spec = Arc::new(spec);
-            Arc::new(task)
-        })
-        .collect();
-    rig.must(Command::TakenOver);
-    let older = rig.task(0).in_flight().unwrap().1;
-    rig.retry(0, |_| {}).unwrap();
-    assert_eq!((rig.cancelled.clone(), rig.begun()), (vec![older], vec![]));
-    rig.must(Command::StageEnded { task: id(0), job: older, end: StageEnd::Completed(None) });
-    assert_eq!(rig.task(0).last_checkpoint, 0, "a result of an earlier run is no checkpoint of this one");
-    rig.must(Command::OlderEnded { task: id(0), job: older });
-    assert_eq!(rig.begun(), [(0, 0)]);
-}
-
-#[test]
-fn a_retry_continues_behind_the_last_completed_stage_and_keeps_all_history() {
-    let mut rig = Rig::started(7);
-    for _ in 0..5 {
-        rig.complete(0);
-    }
-    rig.fail(0);
-    let failed = rig.task(0).waits_for.unwrap();
-    rig.retry(0, |_| {}).unwrap();
-    rig.must(Command::OlderEnded { task: id(0), job: failed });
-    assert_eq!(rig.begun(), [(0, 5)]);
-    assert_eq!(rig.stages(0)[..6], [&[StageStatus::Skipped; 5][..], &[StageStatus::Running]].concat());
-    assert_eq!((rig.task(0).run, rig.task(0).last_checkpoint), (2, 5));
-    rig.complete(0);
-    assert_eq!(rig.task(0).checkpoint.as_ref().unwrap().version, 6);
-    // From the start: versions go on.
-    rig.fail(0);
-    let failed = rig.task(0).waits_for.unwrap();
-    rig.retry(0, |retry| retry.from = From::Start).unwrap();
-    rig.must(Command::OlderEnded { task: id(0), job: failed });
-    assert_eq!(rig.begun(), [(0, 0)]);
-    rig.complete(0);
-    let checkpoint = rig.task(0).checkpoint.clone().unwrap();
-    assert_eq!((checkpoint.version, checkpoint.completed), (7, 1));
-    // From an earlier one, with another context.
-    rig.fail(0);
-    let checkpoint = Checkpoint { version: 3, completed: 3, context: "3".into() };
-    let stages = Arc::clone(&rig.task(0).spec.stages);
-    let other = stages.iter().map(|stage| StageSpec::new(format!("other {}", stage.name), "{}")).collect();
-    let from = |stages| From::Version { checkpoint: checkpoint.clone(), stages };
-    let refused = rig.retry(0, |retry| retry.from = from(other));
-    assert_eq!(refused, Err(Refused::DefinitionChanged(0)), "it covers stages of another definition");
-    rig.retry(0, |retry| (retry.from, retry.context) = (from(stages), Some("4".into()))).unwrap();
-    assert_eq!((rig.task(0).completed(), &*rig.task(0).context()), (3, "4"));
-}
-
-#[test]
-fn a_retry_takes_the_lock_anew_and_one_of_many_wins() {
-    let mut rig = Rig::started(2);
-    let first = rig.task(0).lock.unwrap();
-    rig.fail(0);
-    let seen = Some(Seen { run: 1, checkpoint_version: 0 });
-    rig.retry(0, |retry| retry.expect = seen).unwrap();
-    assert_eq!(rig.writes[0].take, [0]);
-    assert!(rig.task(0).lock.unwrap() > first);
-    for _ in 0..49 {
-        assert_eq!(rig.retry(0, |retry| retry.expect = seen), Err(Refused::NotAsSeen));
-        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StillRunning));
-    }
-}
-
-#[test]
-fn a_corrected_definition_keeps_what_is_completed() {
-    let stages = |names: &[&str]| -> Option<Arc<[StageSpec]>> {
-        Some(
-            names
-                .iter()
-                .map(|name| StageSpec::new(*name, if *name == "stage-0" { "0" } else { "1" }))
-                .collect(),
-        )
-    };
-    let mut rig = Rig::started(2);
-    rig.complete(0);
-    rig.fail(0);
-    assert_eq!(
-        rig.retry(0, |retry| retry.stages = stages(&["other", "stage-1"])),
-        Err(Refused::DefinitionChanged(0))
-    );
-    rig.retry(0, |retry| retry.stages = stages(&["stage-0", "better", "more"])).unwrap();
-    assert_eq!(rig.writes[0].definitions, [0]);
-    assert_eq!((rig.task(0).definition, rig.task(0).stages.len()), (2, 3));
-    // From the start any definition will do.
-    let failed = rig.task(0).waits_for.unwrap();
-    rig.must(Command::OlderEnded { task: id(0), job: failed });
-    rig.fail(0);
-    rig.retry(0, |retry| (retry.from, retry.stages) = (From::Start, stages(&["other"]))).unwrap();
-    assert_eq!((rig.task(0).definition, rig.task(0).stages.len()), (3, 1));
-}
-
-#[test]
-fn runs_and_checkpoints_have_a_limit() {
-    let mut rig = Rig::started(2);
-    for run in 2..=TASK_RUNS_MAX {
-        rig.fail(0);
-        let failed = rig.task(0).waits_for.unwrap();
-        rig.retry(0, |_| {}).unwrap();
-        rig.must(Command::OlderEnded { task: id(0), job: failed });
-        assert_eq!(rig.task(0).run, run);
-    }
-    rig.fail(0);
-    assert_eq!(rig.retry(0, |_| {}), Err(Refused::TooMany("runs", TASK_RUNS_MAX.into())));
-    let mut rig = Rig::started(2);
-    Arc::make_mut(&mut rig.state.tasks[0]).last_checkpoint = CHECKPOINTS_MAX;
-    rig.complete(0);
-    assert_eq!(rig.status(0), TaskStatus::Failed);
-}
-
-#[test]
 fn a_run_over_its_time_is_called_off_and_fails() {
     let mut rig = Rig::started(2);
     let length = rig.task(0).spec.timeout_ms;
@@ -569,20 +410,6 @@ fn a_cancelled_task_ends_with_its_job_and_only_then_frees_its_lock() {
     assert!(rig.task(0).lock.is_some() && rig.state.needs_owner());
     rig.must(Command::OlderEnded { task: id(0), job });
     assert!(rig.task(0).lock.is_none() && !rig.state.needs_owner());
-}
-
-#[test]
-fn a_cancelled_task_that_is_retried_before_its_attempt_is_over_waits_for_it() {
-    let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
-    rig.must(Command::Start);
-    rig.must(Command::Cancel);
-    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
-    // A retry brings this task back, and no other.
-    rig.retry(0, |_| {}).unwrap();
-    let older = rig.task(0).waits_for.unwrap();
-    rig.must(Command::OlderEnded { task: id(0), job: older });
-    assert_eq!(rig.begun(), [(0, 0)]);
-    assert_eq!(rig.status(1), TaskStatus::Cancelled);
 }
 
 #[test]
@@ -692,109 +519,4 @@ impl Rig {
 
 fn broken() -> StageEnd {
     StageEnd::Ended(Outcome::Failed, "broken".into())
-}
-
-/// A small generator, so that a sequence can be run again by its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
-#[test]
-fn random_sequences_run_no_stage_twice_without_somebodys_word() {
-    for seed in 0..2_000_u64 {
-        let mut random = Random(seed);
-        let on_failure = OnFailure::ALL[random.below(3)];
-        let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (2, on_failure));
-        rig.must(Command::Start);
-        // How often each stage of each task was begun, and how often somebody allowed it.
-        let mut begun = [[0_u32; 3]; 3];
-        let mut allowed = [[1_u32; 3]; 3];
-        let count = |rig: &Rig, begun: &mut [[u32; 3]; 3]| {
-            for (task, stage) in rig.begun() {
-                begun[task][stage] += 1;
-            }
-        };
-        count(&rig, &mut begun);
-        for _ in 0..60 {
-            let at = random.below(3);
-            let in_flight = rig.task(at).in_flight().map(|(_, job)| job);
-            let command = match random.below(14) {
-                0 => Command::Pause,
-                1 => Command::Resume,
-                2 => Command::PauseTask(id(at)),
-                3 => Command::ResumeTask(id(at)),
-                4 if random.below(6) == 0 => Command::CancelTask(id(at)),
-                5 => Command::TakenOver,
-                6 if random.below(4) == 0 => Command::LockLost(id(at), rig.task(at).lock),
-                7 => Command::Resolve {
-                    task: id(at),
-                    stage: random.below(3),
-                    job: None,
-                    resolution: [Resolution::NotDone, Resolution::Done(None)][random.below(2)].clone(),
-                },
-                8 => Command::Retry(
-                    id(at),
-                    Retry {
-                        from: if random.below(4) == 0 { From::Start } else { From::Checkpoint },
-                        ..retry()
-                    },
-                ),
-                9 => match rig.task(at).waits_for {
-                    Some(job) => Command::OlderEnded { task: id(at), job },
-                    None => Command::Advance,
-                },
-                10 => match in_flight {
-                    Some(job) if random.below(3) == 0 => {
-                        let end = StageEnd::Revoked(Outcome::TimedOut, "silent".into());
-                        Command::StageEnded { task: id(at), job, end }
-                    }
-                    Some(job) => Command::StageEnded { task: id(at), job, end: broken() },
-                    None => Command::Advance,
-                },
-                _ => match in_flight {
-                    Some(job) => Command::StageEnded { task: id(at), job, end: StageEnd::Completed(None) },
-                    None => Command::Advance,
-                },
-            };
-            // Now and then all that are under way end together.
-            let together: Vec<_> = (0..3)
-                .filter(|at| rig.task(*at).in_flight().is_some())
-                .map(|at| (at, if random.below(4) == 0 { broken() } else { StageEnd::Completed(None) }))
-                .collect();
-            if random.below(8) == 0 && together.len() > 1 {
-                rig.end_together(&together);
-                count(&rig, &mut begun);
-                runs_no_stage_twice(seed, &begun, &allowed);
-                continue;
-            }
-            let before = rig.state.clone();
-            let retried = matches!(command, Command::Retry(..));
-            if rig.apply(command).is_err() {
-                assert_eq!(rig.state, before, "seed {seed}: a refusal changes nothing");
-                continue;
-            }
-            if retried {
-                // The word of a person: every stage that is not completed may be run once more.
-                let completed = rig.task(at).completed();
-                for (stage, allowed) in allowed[at].iter_mut().enumerate().skip(completed) {
-                    *allowed = begun[at][stage] + 1;
-                }
-            }
-            count(&rig, &mut begun);
-            runs_no_stage_twice(seed, &begun, &allowed);
-        }
-    }
-}
-
-fn runs_no_stage_twice(seed: u64, begun: &[[u32; 3]; 3], allowed: &[[u32; 3]; 3]) {
-    for (task, (begun, allowed)) in begun.iter().zip(allowed).enumerate() {
-        for (begun, allowed) in begun.iter().zip(allowed) {
-            assert!(begun <= allowed, "seed {seed}: a stage of task {task} was run twice");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use std::num::{NonZeroU64, NonZeroU128};
 
 use super::*;
+use crate::limits::CHECKPOINTS_MAX;
 
 /// The first stages that a rig's tasks have.
 fn first(count: usize) -> Arc<[StageSpec]> {

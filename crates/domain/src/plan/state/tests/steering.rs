@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{PLAN_CHANGES_MAX, TASK_CHANGES_MAX};
+use crate::plan::status::OnUnknown;
 
 #[test]
 fn an_unknown_stage_stays_unknown_until_its_node_or_a_person_says_what_it_did() {
