@@ -18,7 +18,7 @@ use super::*;
 use crate::job::{
     Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State,
 };
-use crate::lane::limits::ROUND_NEW_JOBS_MAX;
+use crate::lane::limits::{EMPTY_KEPT, ROUND_NEW_JOBS_MAX};
 use crate::lane::messages::{AttemptEvent, Coming, SlotsFound};
 use crate::lane::messages::{JobNotice, SessionSnapshot};
 use crate::lane::testing::{
