@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::*;
-use crate::snowflake::fleet::{Process, Watch};
+use crate::snowflake::fleet::{Process, Watch, with_file};
 
 /// A clock under which a number is recalled at the first look while there is none that ids are made under.
 struct Recalling {

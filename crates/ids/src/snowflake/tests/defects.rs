@@ -1,7 +1,7 @@
 //! A defect in the keeper costs the number that it had, and no other.
 
 use super::*;
-use crate::snowflake::fleet::Process;
+use crate::snowflake::fleet::{Process, with_file};
 
 /// Has the keeper panic, and waits until it has.
 async fn interrupt(process: &Process) {
