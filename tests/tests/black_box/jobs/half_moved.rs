@@ -7,7 +7,7 @@ use testkit::servers::RedisCluster;
 
 use super::islands::{handed_on, on};
 use super::rig::{Node, Rig, echo, with};
-use super::sessions::settled;
+use super::talk::settled;
 use crate::until;
 
 /// Jobs submitted to each instance, and in a session.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::instance::fencepost;
 
 use super::rig::{PATIENCE, Rig, echo, hold, past, with};
-use super::sessions::open;
+use super::talk::open;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_with_nothing_beside_it_runs_jobs() {
