@@ -1,4 +1,4 @@
-// Tables and figures: that all of them fits on the screen, whom each row is about, and where the numbers lead.
+// Tables and figures: that all of them fits on the screen, what each row is about, and where the numbers lead.
 
 import { pages } from './pages';
 import { enter, expect, test, visit } from './world';

@@ -10,7 +10,7 @@ use testkit::http::Client;
 
 /// By it the instances of a secured run know each other.
 const CLUSTER_SECRET: &str = "the-secret-of-all-instances-of-a-secured-run";
-/// The tokens of each role's name, as the instances are told.
+/// The tokens of each role's name, as the instances get them.
 const TOKENS: &str = r#"[
     {"name":"caller","token":"the-token-of-callers","scopes":["submit"]},
     {"name":"node","token":"the-token-of-nodes","scopes":["node"],"nodes":["p-*","c-*","stages-p-*"]},

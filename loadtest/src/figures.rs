@@ -14,13 +14,13 @@ use crate::load::{Entry, Log, Said};
 pub struct Latency {
     /// How many there are.
     pub count: u64,
-    /// Half of them were no longer.
+    /// Half of them took this long or less.
     pub p50_us: u64,
-    /// 90 of 100 were no longer.
+    /// 90 of 100 took this long or less.
     pub p90_us: u64,
-    /// 99 of 100 were no longer.
+    /// 99 of 100 took this long or less.
     pub p99_us: u64,
-    /// 999 of 1,000 were no longer.
+    /// 999 of 1,000 took this long or less.
     pub p999_us: u64,
     /// The longest.
     pub max_us: u64,
@@ -96,9 +96,9 @@ pub struct Interval {
     pub per_second: f64,
     /// Requests that ended otherwise, per second.
     pub not_per_second: f64,
-    /// Half of the latencies were no longer, in microseconds.
+    /// The median latency, in microseconds.
     pub p50_us: u64,
-    /// 99 of 100 latencies were no longer, in microseconds.
+    /// The 99th percentile of the latencies, in microseconds.
     pub p99_us: u64,
 }
 

@@ -89,11 +89,11 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
 pub struct Diaries<'d> {
     /// Who began what, and when.
     began: BTreeMap<&'d Run, (&'d str, u64)>,
-    /// What was said of it, by whom, and when.
+    /// What was said of it, by which node, and when.
     said: HashMap<&'d Run, (&'d str, &'d Said, u64)>,
     /// The places that each job had where it began, each in a session. Not all write them down.
     places: HashMap<&'d str, BTreeSet<(&'d str, u64)>>,
-    /// What was confirmed, and to whom.
+    /// What was confirmed, and to which node.
     committed: Vec<(&'d str, &'d Run)>,
 }
 
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(check(&evidence), Vec::<String>::new());
     }
 
-    /// What must be said of it, and how it is told.
+    /// What the checker must say of it, and how the evidence is falsified.
     type Lie = (&'static str, fn(&mut Evidence));
 
     #[test]

@@ -96,7 +96,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Counts that grow while a load runs, for whoever watches.
+/// Counts that grow while a load runs, for its observers.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Requests answered as hoped.
@@ -156,7 +156,7 @@ pub async fn run(plan: Plan, targets: &Arc<Targets>, progress: &Arc<Progress>) -
         }
         shared.stop.store(true, Ordering::Relaxed);
         tokio::task::spawn_blocking(move || keeper.join()).await?.ok().context("the keeper of time")?;
-        // Whoever waits for the next arrival learns that there is none.
+        // Connections that wait for the next arrival learn that there is none.
         shared.gate.add_permits(shared.plan.connections);
     }
     let mut log = Log::default();

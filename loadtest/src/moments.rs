@@ -1,5 +1,5 @@
-//! When what happened to each of many numbered jobs. Written by whoever sees it, without a lock; a job's number is in
-//! its payload.
+//! When each event happened to each of many numbered jobs. Every thread writes what it sees, without a lock; a job's number
+//! is in its payload.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

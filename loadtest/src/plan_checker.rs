@@ -56,7 +56,7 @@ pub struct AskedTask {
     pub reruns: Vec<bool>,
 }
 
-/// A plan that was accepted, and what is told of it in the end.
+/// A plan that was accepted, and what the instances show of it in the end.
 #[derive(Clone, Debug, Default)]
 pub struct PlanStory {
     /// What was asked, in order.

@@ -2,8 +2,8 @@
 //! and their accidents can follow one another. What lives here is the protocol alone; what must never live here is a
 //! database, a clock, or a line of the daemon's code.
 //!
-//! Four models share the work. This page is about [`LeaseModel`]: that nothing is granted twice, whoever takes what from
-//! whom and whenever. [`membership`] is about when it is wise to take: that a ledger which stalls makes nobody steal.
+//! Four models share the work. This page is about [`LeaseModel`]: that nothing is granted twice, whichever instance takes
+//! it from another, and whenever. [`membership`] is about when it is wise to take: that a ledger which stalls makes nobody steal.
 //! [`plans`] is about a lock whose owner outlives every instance: that of two tasks which want one tenant each stage runs
 //! when a person wants it to, and never twice by itself. [`slots`] is about a node's slots, which the bus gives, or lends
 //! to the holder of the node's socket: that never both give them, and that no attempt is taken for lost that still runs.

@@ -18,7 +18,7 @@ pub const NEVER_ANSWERED_TWICE: &str = "no nonce is answered to two callers";
 pub const NEVER_GRANTED_TWICE: &str = "no nonce is granted twice";
 /// I5: who was given a nonce finds it in the ledger.
 pub const ANSWERED_IS_IN_THE_LEDGER: &str = "every answered grant is in the ledger";
-/// I9: who was told that nothing happened is told the truth, also later on.
+/// I9: the answer that nothing happened is true, and stays true.
 pub const REFUSED_IS_NOT_IN_THE_LEDGER: &str = "no refused grant is in the ledger";
 /// Every nonce below the highest granted one is accounted for.
 pub const NO_GAP: &str = "no nonce is skipped";

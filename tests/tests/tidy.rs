@@ -1,4 +1,4 @@
-//! The repository itself: who may use whom, what lies where, and that its pages point to things that
+//! The repository itself: which crate may use which, what lies where, and that its pages point to things that
 //! exist. No process is started but `cargo metadata`.
 
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]

@@ -1,9 +1,9 @@
 //! Plans: the handle to the owners of plans.
 //!
 //! The path of a command: handle (here) → the plan's [`actor`] → [`domain::plan::PlanState`] decides → one commit under the
-//! plan's lease and the locks of the tenants that it is about. The path of a stage: its job is part of that commit, the
-//! plan's lane is told of it, dispatches it and records its result as it does for any job; the actor waits for the job's
-//! end, and turns it into a checkpoint.
+//! plan's lease and the locks of the tenants that it is about. The path of a stage: its job is part of that commit; the
+//! plan's lane gets a message, dispatches the job and records its result as it does for any job; the actor waits for the
+//! job's end, and turns it into a checkpoint.
 
 mod actor;
 mod adoption;
@@ -438,7 +438,7 @@ impl Inner {
         }
     }
 
-    /// Acquires a plan and starts its owner. A caller that waits no longer gives up its turn. A turn that has begun goes on
+    /// Acquires a plan and starts its owner. A caller that stops waiting gives up its turn. A turn that has begun goes on
     /// without it: nobody else would renew the lease. `made` is the plan where it was made here a moment ago, so that nobody can
     /// have owned it before.
     async fn open(self: &Arc<Self>, plan: PlanId, made: Option<Made>) -> Result<(), Refusal> {

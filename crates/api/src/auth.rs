@@ -168,7 +168,7 @@ static STRANGERS: LazyLock<Arc<Principal>> = LazyLock::new(|| {
 });
 
 impl Principal {
-    /// The caller of this request, whom the gate has let in.
+    /// The caller of this request, which the gate has let in.
     pub(crate) fn of(request: &HttpRequest) -> Arc<Self> {
         request.extensions().get::<Arc<Self>>().map_or_else(|| Arc::clone(&ANYBODY), Arc::clone)
     }

@@ -249,7 +249,7 @@ impl Paced {
     }
 }
 
-/// Reads at most so many bytes, which is more than none. How many it has read; 0 at the end.
+/// Reads up to `most` bytes, which is not 0. How many it has read; 0 at the end.
 fn read(
     connection: &mut (impl AsyncRead + Unpin),
     context: &mut Context<'_>,

@@ -253,7 +253,7 @@ impl<'r> Counted<'r> {
     }
 }
 
-/// Throws away the rest of a body, for a moment: whoever still sends it would not read the answer, and a connection that is
+/// Throws away the rest of a body, for a moment: a client that still sends it would not read the answer, and a connection that is
 /// closed with unread bytes loses its answer.
 async fn discard(payload: &mut web::Payload, declared: usize) {
     let rest = async {

@@ -491,7 +491,7 @@ impl Forwarder {
         }
     }
 
-    /// By which another instance knows that this one forwards the request, and for whom.
+    /// Proves to another instance that this one forwards the request, and names the caller.
     fn credential(&self, incarnation: &Incarnation, to: &Member, forwarded: &ForwardedRequest) -> String {
         let Passed { method, path, headers, body } = &forwarded.passed;
         let subject = Subject {

@@ -26,7 +26,7 @@ pub fn room(state: &State, request: &HttpRequest) -> Room {
     Room { share, until: Instant::now() + state.settings.request_timeout / 2 }
 }
 
-/// Reads a page of up to `limit` items. `read` answers records behind a key, at most so many, and none only at the end; `show`
+/// Reads a page of up to `limit` items. `read` answers up to so many records behind a key, and none only at the end; `show`
 /// gives the key of a record and its item. A page ends early with [`SHOWN_PAGE_BYTES_MAX`] bytes of items as JSON, and with any
 /// item when its time is over. The items take their bytes of `room` as they come.
 ///

@@ -23,7 +23,7 @@ const BARE_BYTES_MAX: usize = 256;
 /// An answer begins with this and its status.
 const ANSWER: &[u8] = b"HTTP/1.1 ";
 
-/// The HTTP library reads no longer path with its query, in bytes.
+/// The longest path with its query that the HTTP library reads, in bytes.
 const PATH_BYTES_MAX: usize = 65_534;
 
 /// A connection on which refusals of the parser are problems.

@@ -1,6 +1,6 @@
-//! What the API serves from: as whom, and with which services behind it.
+//! What the API serves from: the identity of the incarnation, and the services behind it.
 
-/// As whom a process serves. An incarnation may end while the process goes on as another one.
+/// The identity under which a process serves. An incarnation may end while the process goes on as another one.
 pub struct Incarnation {
     /// The instance's id and address.
     pub identity: cluster::Identity,
@@ -82,7 +82,7 @@ pub struct Services {
     pub incarnation: Incarnation,
     /// The ledger, for reads.
     pub ledger: ledger::Handle,
-    /// The bus, on which the other instances are told of changes.
+    /// The bus, over which the other instances hear of changes.
     pub bus: bus::Handle,
     /// What makes ids.
     pub generators: Generators,

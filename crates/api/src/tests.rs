@@ -584,7 +584,7 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
         assert_eq!((status.as_str(), nonce), ("HTTP/1.1 201 Created", 0));
         assert_eq!(owner, identities[1 - n].id.as_str(), "whoever a request was sent on to serves it");
     }
-    // Whoever has the lease by now serves, and the next asked finds out by one more hop at most.
+    // The instance that has the lease by now serves, and a request to the other one takes one more hop at most.
     for round in 0..20_usize {
         let (status, _, _) = granted(addresses[round % 2], "x").await;
         assert_eq!(status, "HTTP/1.1 201 Created");

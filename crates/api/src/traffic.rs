@@ -32,7 +32,7 @@ impl Traffic {
         self.stopping_soon.store(true, Ordering::SeqCst);
     }
 
-    /// Whether new requests are no longer taken, or soon will not be.
+    /// Whether this instance refuses new requests, or soon will.
     pub fn is_stopping(&self) -> bool {
         self.stopping_soon.load(Ordering::SeqCst) || self.is_draining()
     }
@@ -42,7 +42,7 @@ impl Traffic {
         self.drained.notify_waiters();
     }
 
-    /// Resolves when new requests are no longer taken.
+    /// Resolves when this instance refuses new requests.
     pub async fn until_draining(&self) {
         let mut drained = pin!(self.drained.notified());
         // Registered before the look, so that a drain in between is not missed.

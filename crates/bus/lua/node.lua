@@ -7,7 +7,7 @@
 --          complete  1 once all slots are known; until then nothing is reserved
 --          vouched   until when the connection vouches for the slots, in microseconds: past that nothing is reserved; 0
 --                    while they are lent to its holder
---          listed    as of when the holder, to whom they are lent, listed them last, in microseconds
+--          listed    when the holder, while they are lent to it, listed them last, in microseconds
 --          word      the number of the connection's last heartbeat; one that comes late changes nothing. Where it is older than one
 --                    that was answered, Redis has come back with older data
 --          since     when the connection began, in microseconds

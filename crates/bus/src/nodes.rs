@@ -375,7 +375,8 @@ pub trait Nodes: Send + Sync {
     /// Takes reservations back, and only those.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`], and what the server says; what was removed unheard is [`Unreserved::Absent`] the next time.
+    /// [`crate::Error::Invalid`], and what the server says. If the answer to a removal is lost, the next try finds
+    /// [`Unreserved::Absent`].
     async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>>;
 
     /// These attempts are over: their slots are free, reserved or sent.

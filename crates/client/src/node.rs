@@ -77,7 +77,7 @@ pub struct WorkerOptions {
     pub version: Option<String>,
     /// The bearer token, with the scope `node`.
     pub token: Option<String>,
-    /// Whom it trusts for `https://`, and its own certificate.
+    /// The authorities that it trusts for `https://`, and its own certificate.
     pub tls: TlsOptions,
     /// Whether several frames may share a message.
     pub batch: bool,
@@ -141,7 +141,7 @@ pub struct Times {
     pub patience: Option<Duration>,
     /// Longest pause before another connection. None is shorter than 100 ms.
     pub pause_max: Duration,
-    /// How long after its timeout a handler is told to stop. The scheduler itself revokes an attempt that
+    /// How long after its timeout a handler is asked to stop. The scheduler itself revokes an attempt that
     /// runs for too long; this is for the case that it cannot reach the worker.
     pub timeout_grace: Duration,
     /// How long after it was told to stop a handler is dropped.

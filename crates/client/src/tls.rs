@@ -23,7 +23,7 @@ use rustls::{CertificateError, ClientConfig, RootCertStore};
 use self::followed::Followed;
 use crate::{Error, Result};
 
-/// Whom a client trusts for `https://`, and how it proves who it is.
+/// The authorities that a client trusts for `https://`, and how it proves who it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// A PEM file of certificates. The client trusts servers whose certificate is signed by one of them, and no others;

@@ -264,7 +264,7 @@ impl Client {
         tokio::spawn(async move {
             let id = uuid::Uuid::new_v4().to_string();
             let call = Call::get(&["v1", "cluster"], &[]);
-            // Whoever fails to look leaves it to the next one.
+            // After a failed look the next call looks again.
             if let Ok(reply) = client.attempt(&base, &call, &id, LOOK_MAX).await {
                 looking.found(reply.body, reply.ring);
             }

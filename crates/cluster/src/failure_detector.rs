@@ -43,7 +43,7 @@ struct Known {
     others: HashMap<InstanceId, Other>,
     /// How many looks at the others in a row were timely.
     looks: u32,
-    /// Those whom the last looks did not show any more, and how many of these were timely.
+    /// Those that the last looks did not show any more, and how many of these looks were timely.
     vanished: HashMap<InstanceId, u32>,
 }
 
@@ -148,8 +148,8 @@ impl FailureDetector {
         others.into_iter().filter(|other| self.is_dead(other)).collect()
     }
 
-    /// Those of [`Self::dead`] after whom this instance cleans up: it took their lease; or nobody has that, or only somebody who
-    /// is gone, and the choice falls on this instance by `is_chosen`. So of all survivors one does it.
+    /// Those of [`Self::dead`] after which this instance cleans up: it took their lease; or no live instance has that, and
+    /// `is_chosen` chooses this instance. So exactly one of the survivors cleans up.
     #[must_use]
     pub fn left_to(&self, me: &InstanceId, is_chosen: impl Fn(&InstanceId) -> bool) -> Vec<InstanceId> {
         let mut dead = self.dead();
@@ -444,7 +444,7 @@ mod tests {
         assert!(failure_detector.may_take());
     }
 
-    /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.
+    /// A member that is about to find `a` dead: one more renewal finds it unmoved and its lease run out.
     fn about_to_call_a_dead() -> FailureDetector {
         let failure_detector = member_since(LEASE * 2);
         failure_detector.known.lock().alive_until = Some(Instant::now() + LEASE);

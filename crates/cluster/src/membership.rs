@@ -375,7 +375,7 @@ impl Heart {
                     () = self.look.notified() => self.look_again(renewal).await,
                     Some(reply) = asked_anew.recv() => {
                         let token = self.acquire_anew(renewal).await;
-                        // Whoever asked may be gone.
+                        // The caller may be gone.
                         let _ = reply.send(token);
                         break false;
                     }
@@ -494,7 +494,7 @@ impl Heart {
         own.is_some_and(|own| own.lease.owner.as_ref() == Some(&self.id) && own.lease.token > token)
     }
 
-    /// Acquires the lease where its token may have risen unheard, which is as good as to renew it.
+    /// Acquires the lease where its token may have risen in an acquire whose answer was lost. That is as good as to renew it.
     async fn acquire_again(&mut self) -> ledger::Result<Renewed> {
         let acquired = self.acquire().await?;
         Ok(if acquired.is_some() { Renewed::Done } else { Renewed::Lost })

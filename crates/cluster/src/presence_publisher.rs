@@ -40,7 +40,7 @@ pub(crate) struct PresencePublisher {
     /// Length of an instance's lease.
     pub(crate) lease: Duration,
     pub(crate) failure_detector: FailureDetector,
-    /// Wakes whoever looks at the others.
+    /// Wakes the task that looks at the others.
     pub(crate) look: Arc<Notify>,
     /// Where the instances on other buses are shown.
     pub(crate) found: watch::Sender<Vec<String>>,
@@ -207,7 +207,7 @@ pub(crate) struct PublishingTask {
 impl PublishingTask {
     /// Withdraws the instance's presence.
     pub(crate) async fn stop(self) {
-        // It may have died; that is told below.
+        // It may have died; the log says so below.
         let _ = self.stop.send(());
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the presence publisher had panicked");

@@ -59,8 +59,8 @@ impl Reach {
         Some(link.min(self.failure_detector.reached_for()?))
     }
 
-    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed. Without
-    /// another look it becomes no longer.
+    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed. It grows
+    /// with each look alone.
     #[must_use]
     pub fn hears_all(&self) -> Option<HeardAll> {
         let unbroken = self.unbroken_for()?;

@@ -521,7 +521,7 @@ impl Ids {
 }
 
 impl Cluster {
-    /// Whom to trust for other instances' `https://`, and the certificate to show.
+    /// The authorities to trust for other instances' `https://`, and the certificate to show.
     pub fn tls(&self, server: &Server) -> client::TlsOptions {
         client::TlsOptions {
             ca_file: path(&self.ca_file),

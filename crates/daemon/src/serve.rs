@@ -352,7 +352,7 @@ impl Daemon {
         let Incarnation { mut membership, signers, jobs, plans, follower, upkeep, .. } = incarnation;
         let deadline = Instant::now() + drain_timeout;
         api.drain();
-        // Whoever has no work gives its lease back at once: the others are waiting for it.
+        // An owner without work gives its lease back at once: the other instances wait for it.
         signers.wind_down();
         let work = async {
             let of_signers = async {
@@ -402,7 +402,7 @@ impl Daemon {
             ("looking at the ledger once more", timeout(CLOSE_STEP_MAX, witness.stop()).await),
             ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),
             ("closing the ledger", timeout(CLOSE_STEP_MAX, ledger.close()).await),
-            // Last, so that whoever watches the stop sees all of it.
+            // Last, so that the probes show the whole stop.
             ("closing the probes' listener", timeout(CLOSE_STEP_MAX, close_probe(probe)).await),
         ];
         for (step, _) in last_steps.iter().filter(|(_, done)| done.is_err()) {

@@ -1,6 +1,6 @@
 //! One signer's owner as a pure state: commands, answers of the ledger and the passing of time go in, effects come out.
 //!
-//! What lives here: what waits and what is refused, when the lease is acquired, given back or no longer trusted, what
+//! What lives here: what waits and what is refused, when the lease is acquired, given back or distrusted, what
 //! is decided together and committed as one batch, and what becomes of a batch whose outcome is not known. What must
 //! never: a clock, chance (both come in), a ledger, a runtime.
 //!

@@ -93,7 +93,7 @@ async fn snowflakes(ledger: &ledger::Handle, tasks: usize, batch: usize) {
         may_take_from: Box::new(|_, _| true),
         inherits_until: Instant::now(),
     }));
-    // Until it is known whom to ask for a number.
+    // Until the generator has a source of numbers.
     while let Err(refusal) = snowflakes.take(1, LIMIT).await {
         assert!(matches!(refusal, Refusal::Unreached), "{refusal}");
         tokio::task::yield_now().await;

@@ -111,7 +111,7 @@ async fn serve(inner: Arc<Inner>, name: SequenceName) {
             .get_mut(&name)
             .map(|mut queue| std::mem::take(queue.value_mut()))
             .unwrap_or_default();
-        // Whoever stopped waiting is not counted for.
+        // No number is taken for callers that stopped waiting.
         waiting.retain(|one| !one.answer.is_closed());
         if waiting.is_empty() {
             if inner.queues.remove_if(&name, |_, queue| queue.is_empty()).is_some() {

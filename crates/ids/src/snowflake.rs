@@ -118,7 +118,7 @@ pub struct Status {
     pub worker: Option<WorkerNumber>,
     /// The reason why no ids can be issued, if there is one. Before the first request `None`, but after a recovery.
     pub refusal: Option<Refusal>,
-    /// Milliseconds until the time no longer fits the layout, if that is soon.
+    /// Milliseconds until the time exceeds the layout, if that is soon.
     pub ends_in_ms: Option<u64>,
 }
 

@@ -24,7 +24,7 @@ pub struct NonceRecord {
     pub row: Row,
     /// Under which token it was written last.
     pub token: Token,
-    /// By whom.
+    /// The owner that wrote it last.
     pub owner: InstanceId,
     /// When it was granted first.
     pub created_at: Timestamp,

@@ -401,7 +401,7 @@ fn bounds(prefix: String, after: Option<&impl Display>) -> (String, String) {
     (prefix.max(after), to)
 }
 
-/// Reads the signers of a look for overdue holds, of which at most so many were asked for.
+/// Reads the signers of a look for overdue holds that asked for up to `limit`.
 pub(crate) fn overdue_signers(looked_at: Vec<(String, bool)>, limit: u32) -> Result<OverdueSigners> {
     let signer = |name: &String| SignerId::parse(name).map_err(impossible);
     let last = looked_at.last().filter(|_| looked_at.len() >= limit as usize);

@@ -416,7 +416,7 @@ struct Train<C: CommitBatch> {
     claimed: HashSet<C::Claim>,
     /// Lines of which a batch was left over: the next ones are left over too.
     left: HashSet<C::Claim>,
-    /// By whom and at what token the batches on it claim their leases.
+    /// The owner and the token with which the batches on it claim each lease.
     fences: HashMap<Resource, (InstanceId, Token)>,
     rows: usize,
     /// Whether a batch on it follows one on a train ahead.

@@ -11,7 +11,7 @@
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself. A bus that
-//!   was away is told all that is taken before anything is asked of it.
+//!   was away gets the list of all taken slots before anything is asked of it.
 //! - **Early results**: a result that comes before the record is taken over waits, and is committed then. A connection with
 //!   too many bytes of them ends.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,

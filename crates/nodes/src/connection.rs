@@ -12,7 +12,7 @@
 //!
 //! A slot is not free while its attempt may still run, with one exception. It is freed by a committed result, by the node's
 //! refusal to begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in
-//! which they were sent) and no longer lists it. An attempt that was called off soon after it was sent need not be
+//! which they were sent) and does not list it any more. An attempt that was called off soon after it was sent need not be
 //! acknowledged. Its slot is freed by a heartbeat that does not list it, if an earlier one, at least half a heartbeat's time
 //! before, did not list it either, and both came after the node had time to read the `cancel`. The exception: one that is
 //! listed later takes its slot again. If a node reports something impossible, the connection is closed. A result is never
@@ -180,7 +180,7 @@ impl Connection {
         self.live_mut().map_or_else(Vec::new, |live| live.stale(slot, now))
     }
 
-    /// The attempt is cancelled. The node gets one `cancel`; the slot stays taken until the node no longer
+    /// The attempt is cancelled. The node gets one `cancel`; the slot stays taken as long as the node
     /// lists the attempt. Of one that is cancelled before the node answers, within half the time that it has to
     /// acknowledge, nothing more need come: its slot is free once two heartbeats, half a heartbeat's time apart at least, have
     /// come that whole time after the `cancel` and did not list it. One that is listed after that takes its slot again.

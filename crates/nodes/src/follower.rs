@@ -48,7 +48,7 @@ impl Follower {
 
     /// Comes back when all nodes were loaded for the first time.
     pub async fn loaded(&mut self) {
-        // A follower that died has nothing more to load; whoever stops it learns that.
+        // A follower that died has nothing more to load; the task that stops it learns of the death.
         let _ = self.loaded.wait_for(|loaded| *loaded).await;
     }
 

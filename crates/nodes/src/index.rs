@@ -198,7 +198,7 @@ impl Index {
         self.open[word].load(SeqCst)
     }
 
-    /// Writes down whether a node is open. True if it was not and is now. Whoever changes a node calls this after
+    /// Writes down whether a node is open. True if it was not and is now. Every change of a node calls this after
     /// the change.
     pub(crate) fn refresh(&self, position: usize) -> bool {
         let entry = &self.nodes[position];

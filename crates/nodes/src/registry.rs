@@ -514,7 +514,7 @@ impl Registry {
         self.inner.here(node).map(|entry| entry.last_update().heard)
     }
 
-    /// The nodes after this one, sorted by id, at most so many. Those that came in the last moment may be missing.
+    /// Up to `limit` nodes after this one, sorted by id. Those that came in the last moment may be missing.
     #[must_use]
     pub fn list(&self, after: Option<&NodeId>, limit: usize) -> Vec<Record> {
         let index = self.inner.index.load();

@@ -18,7 +18,7 @@ pub const POINTS_PER_MEMBER: u32 = 160;
 /// Bits of a version: any JSON reader takes numbers of this size as they are.
 const VERSION_BITS: u32 = 53;
 
-/// The members, and what belongs to whom. Immutable: a change of members makes another ring.
+/// The members, and which keys belong to each. Immutable: a change of members makes another ring.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ring {
     /// Sorted, each once.

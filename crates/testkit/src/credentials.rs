@@ -1,4 +1,4 @@
-//! What a client or a node shows to instances, and whom it trusts to be one.
+//! What a client or a node shows to instances, and the authority by which it trusts them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

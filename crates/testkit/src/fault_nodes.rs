@@ -21,7 +21,7 @@ use plain::{Order, PlainNode};
 /// A label that every third node has.
 pub const RARE_LABEL: &str = "rare";
 
-/// What a job of these nodes is told to do.
+/// What a job has one of these nodes do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chore {
     /// What it is recognised by.

@@ -13,7 +13,7 @@ use crate::process::Signal;
 use crate::proxy::Proxy;
 use crate::servers::{Database, Postgres, Redis};
 
-/// How long an instance that is told to stop may take: its 30 s, and some.
+/// How long an instance may take to stop: its 30 s, and some.
 const STOP_LIMIT: Duration = Duration::from_secs(45);
 
 /// What a fleet is made of.

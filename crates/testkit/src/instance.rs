@@ -1,7 +1,7 @@
 //! The real `fencepost serve`, as a process with a directory of its own.
 //!
-//! Nothing here looks inside the daemon: it is told by options and variables, and it tells by its
-//! ready line, its exit code and its log.
+//! Nothing here looks inside the daemon: options and variables go in, and its ready line, its exit code
+//! and its log come out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};

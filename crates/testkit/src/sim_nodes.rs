@@ -108,7 +108,7 @@ impl SimNodes {
     }
 }
 
-/// A node that does what it is told and nothing by itself.
+/// A node that does what a test asks for, and nothing by itself.
 #[derive(Debug)]
 pub struct Puppet(Socket);
 

@@ -234,7 +234,7 @@ pub struct Problem {
     /// `window_full`: how many may be HELD or QUARANTINED.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u64>,
-    /// `conflict` of a policy: the signer's first nonce, which can no longer change.
+    /// `conflict` of a policy: the signer's first nonce, which cannot change any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_nonce: Option<u64>,
     /// `tenant_locked`: the tenant.

@@ -135,7 +135,7 @@ impl<'a> Evidence<'a> {
                     });
                     hold.answered_us = hold.answered_us.min(record.ended_us);
                     // It was granted for `hold_ms` at some moment after the first attempt left; and the
-                    // caller may count what it is told is left from when it sent the request.
+                    // caller may count the time left in the answer from when it sent the request.
                     let granted = grant.first_sent_us() + grant.hold_ms * 1_000;
                     let answer = record.sent_us + one.held_for_ms * 1_000;
                     let certain = granted.max(answer).saturating_sub(SLACK_US);

@@ -81,7 +81,7 @@ fn gaps<'t>(tables: &'t Tables, found: &mut Vec<Violation>) -> Rows<'t> {
     rows
 }
 
-/// A hold that lives has its row, whatever else may have been carried out unheard.
+/// A hold that lives has its row, whatever else may have been done without an answer.
 fn alive(hold: &Hold<'_>, row: &NonceRow, tables: &Tables, found: &mut Vec<Violation>) {
     let Some(read_us) = tables.read_us else { return };
     let is_over = row.hold != hold.id || row.status == "RELEASED";

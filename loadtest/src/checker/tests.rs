@@ -282,7 +282,7 @@ fn a_row_that_nobody_asked_for_is_found() {
     });
 }
 
-/// A grant under a key is called stale at first: this was carried out unheard, as nonce 5, and its hold ran out.
+/// A grant under a key is refused as stale at first: it was done without an answer, as nonce 5, and its hold ran out.
 fn stale_at_first(run: &mut Run) {
     run.records.push(record(ask(1, 100, Some("k3")), refused(409, "stale_hold"), 2_500, 2_700));
     run.tables.rows.push(row(5, "RELEASED", "h", None));
@@ -294,7 +294,7 @@ fn more_rows_than_were_asked_for_unheard_are_found() {
     let mut run = lawful();
     stale_at_first(&mut run);
     assert_eq!(run.verify(), []);
-    // One nonce of the signer is unheard of already, and one request for one nonce had no answer.
+    // One nonce of the signer counts as unanswered already, and one request for one nonce had no answer.
     convicts(Rule::NothingFromNowhere, |run| {
         stale_at_first(run);
         run.records.pop();

@@ -89,7 +89,7 @@ pub struct PlanFaults {
     /// How many nodes. They are so few that stages wait for slots, also while owners change.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     nodes: u16,
-    /// How many operators, each of whom does something some four times a second.
+    /// How many operators. Each does something some four times a second.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     operators: u16,
     /// Plans that may be open at once.

@@ -33,7 +33,7 @@ pub enum Said {
 /// One request. Moments are microseconds since the load began.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// For whom.
+    /// The signer whose nonces it asked for.
     pub signer: u32,
     /// When it was to begin; in a closed loop when it did.
     pub intended_us: u64,
@@ -46,7 +46,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// From when it was to begin until it ended, whoever kept it waiting. A request that waits for a free
+    /// From when it was to begin until it ended, for whatever reason it waited. A request that waits for a free
     /// connection has begun for its caller.
     #[must_use]
     pub const fn latency_us(&self) -> u64 {

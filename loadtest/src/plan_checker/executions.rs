@@ -55,7 +55,7 @@ impl<'d> Execution<'d> {
     /// Whether a newer attempt may have begun although this one had not ended. Its node was out of reach:
     ///
     /// - when the newer one began, or until a moment before, in which the node had yet to hear that it lost the attempt; or
-    /// - for the grace or longer since the attempt began. It was given up then, and the node is told so when it is back;
+    /// - for the grace or longer since the attempt began. It was given up then, and the node learns that when it is back;
     /// - or the dispatch lay in the node's socket while the node stood still, and the attempt began after the newer one.
     ///
     /// A node that was within reach all the time lists what it runs, so that nothing may begin beside it.

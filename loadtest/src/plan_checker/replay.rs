@@ -309,7 +309,7 @@ impl<'e> Replay<'e> {
         "PENDING".clone_into(&mut self.status);
     }
 
-    /// After the last event: the task as it is told must be the one that its events lead to.
+    /// After the last event: the task as it is shown must be the one that its events lead to.
     pub fn finish(mut self, findings: &mut Findings) -> Starts {
         let (task, checkpoints) = self.reported;
         // What follows from an event is written in its commit.

@@ -173,7 +173,7 @@ fn good() -> Evidence {
     }
 }
 
-/// What must be said of it, and how it is told.
+/// What the checker must say of it, and how the evidence is falsified.
 type Lie = (&'static str, fn(&mut Evidence));
 
 /// The event with this text, as [`event`] reads it.

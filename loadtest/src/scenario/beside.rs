@@ -76,7 +76,7 @@ pub struct RoundCost {
 /// A ratio and what is wanted of it.
 #[derive(Debug, Serialize)]
 pub struct Ratio {
-    /// Beside whom.
+    /// The system beside which it was measured.
     pub beside: &'static str,
     /// One job a request, or many.
     pub form: &'static str,

@@ -1,4 +1,4 @@
-//! How fast jobs go from their submission to their recorded result, over real worker sockets, what that costs whom, and
+//! How fast jobs go from their submission to their recorded result, over real worker sockets, what that costs each process, and
 //! how long one job takes when there is no other: beside a bare commit of the same PostgreSQL.
 //!
 //! The nodes' jobs do nothing, so what is measured is the way there and back.

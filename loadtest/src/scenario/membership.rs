@@ -2,7 +2,7 @@
 //! one key wait at most, and is anything lost?
 //!
 //! Requests come on a schedule. One that is refused or not answered is tried again every 10 ms under its
-//! key until it is granted, so that a key's pause is as long as the key was not served and no longer.
+//! key until it is granted, so that a key's pause is exactly as long as the key was not served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

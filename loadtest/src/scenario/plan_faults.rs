@@ -221,7 +221,7 @@ pub(super) struct PlanLoad {
 }
 
 impl PlanLoad {
-    /// Starts so many nodes and operators, who work until they are told to stop.
+    /// Starts so many nodes and operators, which work until `stop` is set.
     ///
     /// # Errors
     /// A client cannot be set up.

@@ -1,5 +1,5 @@
 //! How quickly nodes and their news are known: registrations and heartbeats of many worker sockets, and a change seen by
-//! another instance. How long selections take among 10,000 nodes is told by `cargo bench -p nodes`.
+//! another instance. `cargo bench -p nodes` says how long selections take among 10,000 nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub struct Registry {
     /// Heartbeats per second.
     pub beats_per_second: f64,
     /// From the arrival of a heartbeat to its record being written: the instances' own histogram, how many of a
-    /// hundred took at most so many seconds.
+    /// hundred took that many seconds or less.
     pub recorded_within: Vec<(f64, f64)>,
     /// From a node's word to another instance's answer that shows it.
     pub seen: Latency,
@@ -135,7 +135,7 @@ async fn seen(target: &Target, changes: usize) -> Result<Latency> {
     Ok(Latencies::gather(took)?.summary())
 }
 
-/// For each edge of a histogram's buckets, how many of a hundred were no longer.
+/// For each edge of a histogram's buckets, how many of a hundred took that long or less.
 fn within(answer: &Metrics, name: &str) -> Vec<(f64, f64)> {
     let all = answer.sum(&format!("{name}_count"), &[]);
     let edges = answer.by(&format!("{name}_bucket"), "le");

@@ -6,7 +6,7 @@
 pub struct Rules {
     /// So many renewals of one's own in a row must have found the other's lease unmoved.
     pub unmoved_min: u8,
-    /// Whether a renewal whose answer came late starts that count anew: whoever was held up itself has no evidence.
+    /// Whether a renewal whose answer came late starts that count anew: an instance that was held up itself has no evidence.
     pub late_starts_anew: bool,
     /// What counts as evidence of death.
     pub evidence: Evidence,
@@ -54,7 +54,7 @@ pub enum OwnClock {
     FromSending,
     /// Its lease counts from when the answer came.
     FromAnswer,
-    /// It writes until it is told that it is dead.
+    /// It writes until an answer says that it is dead.
     Ignored,
 }
 

@@ -141,7 +141,7 @@ impl Member {
         self.lease_left == 0 && !self.life_taken
     }
 
-    /// Whether it acquires keys that have run out, whoever of the living had them: what `may_take` answers.
+    /// Whether it acquires keys that have run out, also those of a live instance: what `may_take` answers.
     #[must_use]
     pub fn may_take(&self, rules: &Rules) -> bool {
         self.writes(rules) && (self.calm_left == 0 || !rules.lapsed_waits_for_calm)

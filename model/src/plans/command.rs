@@ -1,4 +1,4 @@
-//! What an owner of a plan is told, by people or by what happened. What must never live here: what follows from it.
+//! The commands of a plan's owner, from people and from events. What must never live here: what follows from them.
 
 /// What reaches a plan's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -25,7 +25,7 @@ pub enum Trap {
     RetryGuesses,
     /// A retry does not wait for the older attempt.
     RetryDoesNotWait,
-    /// Whoever acquires its lease anew goes on, whoever was the owner between.
+    /// An instance that acquires its lease anew goes on, also where another owned the plan in between.
     AnewAsTheOwner,
     /// A new owner serves before its lane has held what was left to it.
     ServesBeforeHold,

@@ -77,7 +77,7 @@ impl Attempt {
 pub struct Record {
     /// Until nobody vouches for it, in ticks.
     pub vouched: u8,
-    /// For how long each attempt had been known when the holder, to whom the slots are lent, listed them last; see
+    /// For how long each attempt had been known when the holder, while the slots are lent to it, listed them last; see
     /// `Attempt::known_when_listed`.
     pub listed: Option<Vec<Option<u8>>>,
     /// The number of the last word that landed.

@@ -232,7 +232,7 @@ async fn an_instance_that_was_found_dead_comes_back_as_another() {
     let cluster = shown(&client, &fleet.urls()[0]).await;
     assert_eq!(itself(&cluster)["pid"], pid, "the same process");
     for signer in &signers {
-        // The survivor hands the key over just now: a request that comes in between is told to come again.
+        // The survivor hands the key over just now: a request that comes in between is refused, with a time to retry.
         until("its keys are served again", async || {
             let reply = grant(&client, &fleet.urls()[0], signer).await;
             if (reply.status, reply.code()) == (409, "not_owner") && reply.retry_after.is_some() {

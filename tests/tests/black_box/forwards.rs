@@ -329,7 +329,8 @@ async fn a_request_that_was_forwarded_is_served_or_refused_and_never_forwarded_a
         principal: "root",
         body: "{}",
     };
-    // Nobody has the lease: whoever is asked serves, though the ring says otherwise. A hand-off may come before the grant.
+    // Nobody has the lease: the instance that is asked serves, though the ring names another. A hand-off may come
+    // before the grant.
     until("it serves", async || {
         let (status, answer) = to_near.sent(two.near.url()).await;
         assert!(status == 201 || answer["code"] == "not_owner", "{answer}");

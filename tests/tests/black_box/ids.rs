@@ -153,7 +153,7 @@ fn none_comes_twice(taken: &BTreeMap<&str, Vec<Taken>>) {
     }
 }
 
-/// Whoever asks after an answer was had gets higher ones.
+/// A request that was sent after an answer came gets higher ids.
 fn rises<'t>(what: &str, taken: impl Iterator<Item = &'t Taken>) {
     let mut by_sending: Vec<&Taken> = taken.collect();
     let mut by_answer = by_sending.clone();

@@ -1,7 +1,7 @@
 //! Black-box tests: the real `fencepost`, as processes, on a real PostgreSQL or a SQLite file.
 //!
 //! One binary with a module per question. Nothing here may use a crate of the daemon: what cannot be
-//! seen from outside is not tested here. The client library is no such crate: whoever uses it is outside.
+//! seen from outside is not tested here. The client library is no such crate: its users are outside.
 
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
 

@@ -159,7 +159,7 @@ impl Jobs {
         loop {
             let job = self.get(id).await?;
             if job.state == State::Finished {
-                // A request before this one may have cancelled it unheard.
+                // An earlier request may have cancelled it, and its answer was lost.
                 return self.callers.ledger.settled_job(id).await?.ok_or(Refusal::UnknownJob);
             }
             let (reply, answer) = oneshot::channel();

@@ -86,7 +86,7 @@ impl Dispatch {
         self.policy.owner.is_some()
     }
 
-    /// What the instance that holds the node's socket is told of it.
+    /// The notice to the instance that holds the node's socket.
     pub(super) fn notice(&self) -> DispatchNotice {
         let RetryPolicy { lane, owner, .. } = &self.policy;
         DispatchNotice {

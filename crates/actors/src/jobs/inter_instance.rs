@@ -40,7 +40,7 @@ const TAKEN_AT_ONCE: usize = 512;
 /// A report on its way.
 struct Try {
     pending: PendingReport,
-    /// Whoever it was sent to first had no inbox.
+    /// The instance to which it was sent first had no inbox.
     is_again: bool,
 }
 
@@ -212,7 +212,7 @@ impl InterInstance {
         None
     }
 
-    /// Sends reports to one instance. Those for which it has no inbox are to be sent once more, to whom the ledger names.
+    /// Sends reports to one instance. Answers those for which it has no inbox: they go to the owner in the ledger.
     async fn send_reports(&self, to: &InstanceId, reports: Vec<Try>) -> Vec<Try> {
         let (mut again, mut lost) = (Vec::new(), 0);
         for is_forwarded in [false, true] {

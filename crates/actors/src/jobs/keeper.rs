@@ -66,7 +66,7 @@ impl LaneKeeper {
         self.adopting.adopt(lane).await
     }
 
-    /// Serves a lane from now on, if it can be acquired. A caller that waits no longer gives up its turn. A turn that has begun
+    /// Serves a lane from now on, if it can be acquired. A caller that stops waiting gives up its turn. A turn that has begun
     /// goes on without it: nobody else would renew the lease.
     pub(super) async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Adoption<()>> {
         let turn = self.taking.turn(lane.lease()).await;

@@ -111,7 +111,7 @@ impl LocalAttempts {
         self.attempts.get(&(job, attempt)).and_then(|known| read(&known))
     }
 
-    /// The attempt is over: it is known no longer.
+    /// The attempt is over: removes it.
     pub(super) fn take(&self, job: JobId, attempt: Attempt) -> Option<LocalAttempt> {
         self.acknowledged.lock().remove(&(job, attempt));
         self.attempts.remove(&(job, attempt)).map(|(_, known)| known)
@@ -141,7 +141,7 @@ impl LocalAttempts {
         }
     }
 
-    /// The ledger says that the node has the attempt, whoever else came with it.
+    /// The ledger says that the node has the attempt, also where another node reported it.
     pub(super) fn is_of(&self, node: &NodeId, Slot { job, attempt }: Slot) {
         let known = LocalAttempt::brought_by(node);
         let mut entry = self.attempts.entry((job, attempt)).or_insert(known);

@@ -278,7 +278,7 @@ impl<T> Queue<T> {
         classes.filter_map(move |(id, class)| Some((&class.needs, first(id)?)))
     }
 
-    /// What the classes need that are next, but for the parked ones, at most so many; each with the priority of its first job.
+    /// What up to `limit` next classes need, without the parked ones; each with the priority of its first job.
     /// The highest come first, among equals about those whose turns do.
     pub(super) fn first_classes(&self, limit: usize) -> Vec<(Priority, Arc<Requirements>)> {
         // Further pools begin behind so many classes.

@@ -17,7 +17,7 @@ pub(super) const ACKNOWLEDGEMENTS_GATHERED: Duration = Duration::from_millis(100
 
 const _: () = assert!(ACKNOWLEDGEMENTS_GATHERED.as_millis() * 10 <= nodes::limits::ACK_MS_MIN as u128);
 
-/// A report, and whom it is for.
+/// A report, and its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PendingReport {
     /// The instance that owned the lane when it dispatched the attempt, if that is known. The lane may have moved since.

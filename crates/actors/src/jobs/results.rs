@@ -381,7 +381,7 @@ impl ResultWriter {
         Ok((Answer::Stale, None))
     }
 
-    /// The answer to a result is known, so its attempt is looked after no longer, unless it is another node's. If something
+    /// The answer to a result is known, so its attempt is removed, unless it is another node's. If something
     /// follows from it, this counts an attempt that was revoked, wakes those who wait for its job, and reports to the owner of its
     /// lane.
     async fn recorded(&self, node: &NodeId, result: &NodeResult, follows: Option<Consequence>) {

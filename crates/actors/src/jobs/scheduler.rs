@@ -54,7 +54,7 @@ const LISTED_MARGIN: Duration = Duration::from_millis(500);
 /// How long a node is left out that was chosen and whose slots could not be asked for, before jitter.
 const UNANSWERED_LEFT_OUT: Duration = Duration::from_millis(200);
 
-/// A job that waits for its turn: whom to tell, and what the slot is for.
+/// A job that waits for its turn: the lane that gets the answer, and what the slot is for.
 pub(super) struct QueuedJob {
     lane: LaneHandle,
     lane_id: LaneId,
@@ -134,7 +134,7 @@ impl Scheduler {
         self.queue.lock().needs().cloned().collect()
     }
 
-    /// The jobs of instances' lanes that wait and need this, at most so many, with their lanes. Of equal priority it is one
+    /// Up to `limit` jobs of instances' lanes that wait and need this, with their lanes. Of equal priority it is one
     /// of each tenant in turn, and the tenant at place `first` begins.
     pub(super) fn instance_jobs(
         &self,
@@ -529,7 +529,7 @@ impl Scheduler {
             GivenBack::NotGiven => None,
             GivenBack::Free => Some(Unreserved::Removed),
             GivenBack::Listed => {
-                // Nobody sends it any more. Until the record lists it no longer, it takes a slot for nothing.
+                // Nobody sends it any more. As long as the record lists it, it takes a slot for nothing.
                 if let Err(error) = self.bus.free_slots(node, &[claim.slot]).await {
                     tracing::debug!(%error, %node, "a slot that was given back is freed with the next heartbeat");
                 }
@@ -558,8 +558,8 @@ impl Scheduler {
     }
 
     /// Whether the node is gone for sure: this instance does not know it, although it knows all nodes of the bus, and for as
-    /// long as a node's record lives no live instance could take a node on unheard. Silence is no evidence, nor is the end of a
-    /// connection for which the node has a newer one.
+    /// long as a node's record lives it has heard of every node that an instance took on. Silence is no evidence, nor is the end
+    /// of a connection for which the node has a newer one.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
         let Some(HeardAll { length, ago }) = self.reach.hears_all() else { return false };
         let now = Instant::now();
@@ -589,7 +589,7 @@ impl Scheduler {
     }
 
     /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
-    /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
+    /// by the holder, if the slots are lent to it, says so of an attempt that it could not have sent any more by then: a slot
     /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts.
     pub(super) async fn missing(
         &self,

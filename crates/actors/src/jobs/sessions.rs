@@ -150,7 +150,7 @@ impl Jobs {
         let deadline = Instant::now() + callers.request_timeout;
         loop {
             if callers.session_record(id).await?.closed_at.is_some() {
-                // A request before this one may have closed it unheard.
+                // An earlier request may have closed it, and its answer was lost.
                 let settled = callers.ledger.settled_session(id).await?.ok_or(Refusal::UnknownSession)?;
                 if settled.closed_at.is_some() {
                     return Ok(());

@@ -52,7 +52,8 @@ const ENDS_BYTES_MAX: usize = 4 << 20;
 
 /// Up to this token a plan that nobody has written since it was made was not begun. A recovered ledger, which may have lost
 /// what was written, has raised the tokens past it. And a plan whose owners all die of a defect as they begin it comes to rest.
-/// An owner takes two tokens, one as it acquires the plan and one as it opens the lane, and one more for each acquire unheard.
+/// An owner takes two tokens, one as it acquires the plan and one as it opens the lane, and one more for each acquire whose
+/// answer was lost.
 const UNBEGUN_TOKEN_MAX: i64 = 10;
 
 /// What a plan is opened with.
@@ -147,8 +148,8 @@ impl Actor for PlanActor {
             // The instance that made the plan may be slower than one that looks for plans without an owner.
             let mut is_unbegun = actor.is_first;
             if let Ok(Loaded { state, token, ends, .. }) = &mut loaded {
-                // An acquire may have been unheard, or an owner has died before its first step. A step that was under way
-                // has ended before the lease was acquired again.
+                // The answer to an acquire may have been lost, or an owner has died before its first step. A step that
+                // was under way has ended before the lease was acquired again.
                 is_unbegun |= token.get() <= UNBEGUN_TOKEN_MAX
                     && state.as_ref().is_some_and(|state| state.is_as_made());
                 actor.put_back(std::mem::take(ends));

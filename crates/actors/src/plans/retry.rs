@@ -177,7 +177,7 @@ fn patched(context: &str, patch: &str) -> Result<Arc<str>, Refusal> {
     Ok(text.into())
 }
 
-/// `MergePatch` of RFC 7396, section 2, for a patch with at most so many objects in each other.
+/// `MergePatch` of RFC 7396, section 2, for a patch whose objects nest up to `depth_left` deep.
 fn merge(target: Option<&str>, patch: &str, depth_left: u32) -> Result<String, Refusal> {
     let Some(Members(patch)) = members(patch)? else { return Ok(patch.to_owned()) };
     let Some(depth_left) = depth_left.checked_sub(1) else {

@@ -37,7 +37,7 @@ const LEFT_AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// Signers remembered as left. While there are more, each is forgotten after [`LEFT_FOR`], and left anew if it comes back.
 const LEFT_MAX: usize = 100_000;
 
-/// To whom a signer was left, and when.
+/// The instance to which a signer was left, and when.
 pub(super) struct Left {
     owner: InstanceId,
     since: Instant,

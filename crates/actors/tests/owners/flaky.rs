@@ -24,7 +24,7 @@ pub enum Fault {
     DoneUnheard,
     /// The same, and then another owner has the lease.
     DoneUnheardAndTaken,
-    /// It is not done, and nobody is told.
+    /// It is not done, and its caller gets no answer.
     NotDoneUnheard,
     /// The server undid it and said so.
     Aborted,

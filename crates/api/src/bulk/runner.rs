@@ -167,7 +167,7 @@ async fn hold_or_leave(state: &State, open: &OpenBulk, me: &InstanceId, due: Due
     Ok(())
 }
 
-/// The caller for whom an operation is done, or why it is not done any more.
+/// The caller that asked for an operation, or why the operation ends.
 fn submitter(state: &State, name: &str) -> Result<Arc<Principal>, &'static str> {
     match state.settings.auth.named(name) {
         Ok(principal) if principal.has(Scope::Submit) => Ok(principal),

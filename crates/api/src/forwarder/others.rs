@@ -14,8 +14,8 @@ use crate::refusal::Refusal;
 pub type OtherAnswer = (String, Result<Vec<u8>, String>);
 
 impl Forwarder {
-    /// Asks all other instances the same read, again and again, until each has answered as `is_so` wants. It waits no longer
-    /// for an instance that cannot be asked, or does not know what it is asked about.
+    /// Asks all other instances the same read, again and again, until each has answered as `is_so` wants. It stops
+    /// waiting for an instance that cannot be asked, or does not know what it is asked about.
     pub async fn until_all_show(
         &self,
         request: &HttpRequest,

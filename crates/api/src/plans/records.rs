@@ -130,7 +130,7 @@ async fn shown_with_lock(
     to_wire::task(record, &details)
 }
 
-/// Tasks of a tenant before this one that are seen, newest first: at most so many, and at least one if there is one. They come
+/// Up to `limit` tasks of a tenant before this one that are seen, newest first, and at least one if there is one. They come
 /// without payloads.
 pub async fn tenant_tasks(
     state: &State,

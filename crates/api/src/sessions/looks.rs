@@ -156,8 +156,8 @@ pub(super) async fn begin(source: &impl Source, is_ordered: bool) -> Result<Curs
     }
 }
 
-/// How many results are read at once in order, behind a read of so many at most: where there was no room for one, a single one,
-/// and not a whole page in vain; then more each time, up to a page.
+/// How many results the next read in order asks for, after one of `at_once`. A single one where there was no room, so that no
+/// whole page is read in vain; then twice as many each time, up to a page.
 pub(super) fn next_at_once(at_once: u32, was_full: bool) -> u32 {
     if was_full { 1 } else { at_once.saturating_mul(2).min(CLIENT_RESULTS_AT_ONCE) }
 }
@@ -185,7 +185,7 @@ pub(super) async fn in_order(
     Ok(Look::Ordered { results, is_all, is_idle, room })
 }
 
-/// The results that notices named. Of those for which there is no room, only a full look is told.
+/// The results that notices named. Those for which there is no room are left to the next full look.
 pub(super) async fn named(
     source: &impl Source,
     jobs: impl IntoIterator<Item = JobId>,

@@ -11,7 +11,7 @@ use ids::snowflake::{Choice, LedgerNumbers};
 
 use super::*;
 
-/// What the generators serve from, and whom to ask.
+/// What the generators serve from, and the address of the server.
 struct Subject {
     state: Arc<State>,
     _keeping: Keeping,

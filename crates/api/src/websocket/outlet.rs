@@ -1,5 +1,5 @@
-//! Where a socket's messages go out: at most so many bytes wait for the other side, and all that wait count among the bytes
-//! that this instance has not sent.
+//! Where a socket's messages go out: a bounded number of bytes wait for the other side, and all that wait count among the
+//! bytes that this instance has not sent.
 
 use std::cell::RefCell;
 use std::pin::Pin;

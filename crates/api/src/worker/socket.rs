@@ -357,7 +357,7 @@ impl Socket {
     fn apply(&mut self, event: Event) {
         let bus_up_since = self.link.borrow().up_since();
         let effects = self.node.apply(event, Moment { now: Instant::now(), bus_up_since });
-        // First: what waits no longer takes its room anew when it is committed.
+        // First: a result that stops waiting takes its room anew when it is committed.
         let counted = self.early.set(self.node.early_bytes());
         self.carry_out_all(effects);
         if let Err(reached) = counted {

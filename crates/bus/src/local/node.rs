@@ -25,7 +25,7 @@ pub(super) struct Node {
     is_complete: bool,
     /// Until then its holder vouches for the slots.
     vouched_until: Option<Instant>,
-    /// When the holder, to whom the slots are lent, listed them last.
+    /// When the holder, while the slots are lent to it, listed them last.
     listed: Option<Instant>,
     /// How many slots were taken when the version rose last.
     reported: usize,

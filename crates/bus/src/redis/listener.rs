@@ -115,7 +115,7 @@ pub(super) async fn keep(shared: Arc<Shared>, first: Option<PubSub>) {
             Some(first) => first,
             None => match connect(&shared).await {
                 Ok(again) => {
-                    // Subscribed first, told then: whoever loads anew now misses nothing.
+                    // The subscription comes before the event: a subscriber that loads anew now misses nothing.
                     shared.channels.tell_all(&Event::Resumed);
                     tracing::debug!("listening to Redis again");
                     again

@@ -2,7 +2,7 @@
 
 use crate::Error;
 
-/// Reasons of one failure that are told. Of a Cluster each server may give another one, in turn.
+/// Reasons of one failure that the log gets. Of a Cluster each server may give another one, in turn.
 const REASONS_MAX: usize = 8;
 
 /// The reasons that the log has told of a failure that has not ended.

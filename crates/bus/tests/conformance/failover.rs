@@ -53,7 +53,7 @@ impl Room {
     async fn is_heard(&self, subscription: &mut Subscription, text: &str) {
         let heard = async {
             loop {
-                // A notice may be lost with a server; that is told by `Resumed`, and it is said again.
+                // A notice may be lost with a server. The subscriber then gets `Resumed`, and the notice is sent again.
                 let _ = self.bus.publish(Channel::Cluster, text.as_bytes()).await;
                 let patience = Duration::from_millis(300);
                 while let Ok(event) = tokio::time::timeout(patience, subscription.next()).await {

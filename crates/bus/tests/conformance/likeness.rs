@@ -65,7 +65,7 @@ struct Step {
     slots: Vec<Slot>,
     token: Token,
     report: Report,
-    /// Of a new connection: to whom it is, and for how long.
+    /// Of a new connection: its holder, its principal and its age.
     holder: &'static str,
     principal: &'static str,
     age: Duration,

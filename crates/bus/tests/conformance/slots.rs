@@ -194,7 +194,7 @@ pub async fn fifty_at_once_never_take_more_than_the_capacity(b: Bench) {
                     let sent = bus.send_slots(&n, epoch, &slots).await.unwrap();
                     assert_eq!(sent, vec![true; slots.len()], "seed {seed}");
                 }
-                // Before they are free for others, they are no longer counted as mine.
+                // The count drops before the slots are free for others.
                 taken.fetch_sub(mine.len(), Ordering::SeqCst);
                 if is_sent {
                     bus.free_slots(&n, &slots).await.unwrap();

@@ -191,7 +191,7 @@ async fn echo(job: Job) -> std::result::Result<Json, Failure> {
     Ok(job.payload)
 }
 
-/// Works until it is told to stop.
+/// Works until it is asked to stop.
 async fn endless(job: Job) -> std::result::Result<Json, Failure> {
     Err(Failure::passing(job.stop.requested().await.to_string()))
 }

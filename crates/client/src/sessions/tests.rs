@@ -139,7 +139,7 @@ async fn another_connection_goes_on_where_the_last_one_was_lost() {
     drop(peer);
     let mut peer = Peer::of(&instance).await;
     assert_eq!(peer.asked_for, "/v1/sessions/s/ws?after_seq=1");
-    // `b` was accepted, which the client did not hear; its first result is told twice.
+    // `b` was accepted, but the answer was lost; its first result comes twice.
     peer.result(1, "a").await;
     peer.result(2, "b").await;
     assert_eq!((peer.heard().await.as_str(), peer.heard().await.as_str()), ("b", "c"));
@@ -388,7 +388,7 @@ async fn pings_are_answered_and_a_connection_on_which_nothing_is_heard_is_given_
     let mut peer = Peer::of(&instance).await;
     peer.socket.send(Packet::Ping(vec![7].into())).await.unwrap();
     let (mut pings, mut pongs) = (0, 0);
-    // Whoever reads answers: this lasts longer than silence may.
+    // A client that reads answers pings: this lasts longer than silence may.
     while pings < 35 {
         match peer.socket.next().await.unwrap().unwrap() {
             Packet::Ping(_) => pings += 1,

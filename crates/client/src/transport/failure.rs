@@ -48,8 +48,8 @@ impl Failure {
             Some(Code::ClockBehind) => true,
             // For want of a worker number: other instances have one each. Any instance would say that a sequence is at its end.
             Some(Code::Exhausted) => problem.retry_after_ms.is_some(),
-            // Whoever else is asked brings it to the same owner: asking around would only add to its load
-            // (`overloaded`), or ask before the key has moved (`not_owner`, `lease_held`).
+            // Every other instance forwards it to the same owner: further requests would only add to its load
+            // (`overloaded`), or come before the key has moved (`not_owner`, `lease_held`).
             Some(_) | None => false,
         };
         let owner = match problem.known_code() {

@@ -83,7 +83,7 @@ impl<'a> Effort<'a> {
             self.doubt.note(&failure.error, || shown(to));
         }
         self.reached |= !failure.is_some_and(Failure::is_nobody);
-        // Where nobody is there at all, it may be a URL that is wrong: that is told soon.
+        // Where no instance answers at all, a URL may be wrong: the call then ends soon.
         let counts = |failure: &Failure| self.probe || !self.reached || !failure.is_moving();
         self.counted += u32::from(failure.is_some_and(counts));
     }

@@ -22,7 +22,7 @@ pub(crate) enum Act {
     Hold,
     /// Answers so much later.
     Late(Duration, Box<Act>),
-    /// Answers when it is told to.
+    /// Answers once it is notified.
     When(Arc<Notify>, Box<Act>),
 }
 

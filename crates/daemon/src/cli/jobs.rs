@@ -335,7 +335,7 @@ pub struct Filter {
     pub kind: Option<String>,
 }
 
-/// A state. Who names an outcome is told of the option for it.
+/// A state. The error for the name of an outcome names the option for outcomes.
 fn state() -> impl TypedValueParser<Value = JobState> {
     let states = JobState::ALL.iter().map(|state| PossibleValue::new(state.as_str()));
     let outcomes = Outcome::ALL.iter().map(|outcome| PossibleValue::new(outcome.as_str()).hide(true));

@@ -42,7 +42,7 @@ impl TaskRetry {
         !self.is_key_given && self.request.expect.is_none()
     }
 
-    /// It is to be refused if the task is no longer as it is here.
+    /// The daemon is to refuse it if the task has changed since `seen`.
     pub fn expect(&mut self, seen: &Task) {
         let (run, checkpoint_version) = (seen.run, seen.checkpoint_version);
         self.with += &format!(" --expect-run {run} --expect-checkpoint {checkpoint_version}");

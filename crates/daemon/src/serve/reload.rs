@@ -296,7 +296,7 @@ mod tests {
             "{after}"
         );
         assert!(!before.contains("same") && !after.contains("same"));
-        // A new secret is seen as such, and neither of the two is told.
+        // The entry says that the secret is new, and names neither of the two.
         let (before, after) = entry_of(&[token("relayer", "first")], &[token("relayer", "second")]);
         assert!(
             before != after && !before.contains("first") && !after.contains("second"),

@@ -64,8 +64,8 @@ impl Serving {
         Ok(Self { endpoint, api, tls, arbiters, ended, probe })
     }
 
-    /// Waits for a thing that the start depends on. If that takes long, requests no longer wait: what needs no ledger is served,
-    /// and everything else is refused, until the start is complete.
+    /// Waits for a thing that the start depends on. If that takes long, requests stop waiting: those that need no ledger are
+    /// served, and all others are refused, until the start is complete.
     pub async fn refuse_without<T>(&self, awaited: Awaited, wanted: impl Future<Output = T>) -> T {
         self.api.awaits(awaited);
         let mut wanted = std::pin::pin!(wanted);

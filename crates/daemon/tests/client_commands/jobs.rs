@@ -134,7 +134,7 @@ async fn a_hangup_ends_neither_a_node_nor_what_it_runs() {
     let mut peer = Peer::welcomed(&listener).await;
     peer.dispatch("a").await;
     tell(&node, Signal::HUP);
-    // It still drains when it is told to stop: the hangup was dealt with before.
+    // It still drains on SIGTERM: the hangup was dealt with before.
     tell(&node, Signal::TERM);
     assert_eq!(peer.heard().await, "drain");
     std::fs::write(&go, "").unwrap();

@@ -1,7 +1,7 @@
 //! The state of one lane: commands, committed batches and what was read go in, effects come out.
 //!
 //! Commands gather until a round may begin. A round takes them in, asks for slots, and is committed as one batch, or as
-//! several if it is large; then callers, nodes and watchers are told. One commit is under way at a time. A command about a job
+//! several if it is large; then callers, nodes and watchers hear of it. One commit is under way at a time. A command about a job
 //! whose write is under way waits until that is over, and until what follows from it is done.
 //!
 //! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read

@@ -35,7 +35,7 @@ pub(super) enum Decision<R> {
     Added,
     /// It is answered.
     Answered(R, Result<Answer, Refusal>),
-    /// It is answered with what its last try has written unheard.
+    /// It is answered with what its last try has written, whose answer was lost.
     Found(R, Grants),
     /// It is refused. An earlier try may have been written all the same.
     Refused(QueuedCommand<R>, Refusal),
@@ -205,7 +205,8 @@ impl<R> BatchBuilder<R> {
                 }
             }
             Command::SetPolicy(patch) => {
-                // Where both were written unheard, the next try would note that the first one changes what the second one set.
+                // If both were written and the answer was lost, the next try would note that the first changes what the second
+                // set.
                 if self.planned.iter().any(|(beside, _)| matches!(beside.command, Command::SetPolicy(_))) {
                     return Decision::Deferred(queued);
                 }

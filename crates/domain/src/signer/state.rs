@@ -450,7 +450,7 @@ impl<R: Caller> SignerState<R> {
     }
 
     /// The answer to an awaited [`Effect::Release`], whatever the ledger said: the lease runs out by itself. After a
-    /// hand-off, what waits is refused with the name of the new owner, if there is one to whom the signer is left.
+    /// hand-off, waiting requests are refused with the name of the new owner, if the signer is left to one.
     pub fn released(&mut self, new_owner: Option<InstanceId>, moment: &Moment) -> Effects<R> {
         debug_assert_eq!(self.stage, Stage::Releasing);
         let mut effects = Vec::new();
@@ -594,7 +594,7 @@ impl<R: Caller> SignerState<R> {
     /// With nothing to do: whether the lease is kept for a while all the same.
     fn lingers(&mut self, moment: &Moment, effects: &mut Effects<R>) -> bool {
         let keeps = self.turn.as_ref().is_some_and(|turn| turn.mode == Mode::WorkerQueue);
-        // Whoever asks next learns whether the signer was confirmed meanwhile.
+        // The next request finds out whether the signer was confirmed meanwhile.
         let is_recovering = self.lease.as_ref().is_some_and(|lease| lease.allocator.is_recovering());
         if !keeps || is_recovering || moment.phase != Phase::Serving || !moment.may_idle {
             return false;

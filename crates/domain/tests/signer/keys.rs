@@ -1,4 +1,4 @@
-//! Idempotency keys: they count per caller, whoever is decided together with whom.
+//! Idempotency keys: they count per caller, also where one batch decides for several callers.
 
 use domain::Mode;
 use domain::nonce::Outcome;

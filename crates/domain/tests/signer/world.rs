@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// Another instance takes the lease, whoever has it.
+    /// Another instance takes the lease from its owner, if it has one.
     pub fn steal(&mut self) {
         self.owner = Owner::Other;
         self.token += 1;

@@ -139,7 +139,7 @@ impl Choice {
     }
 }
 
-/// Says whether a number may be taken from an instance, and is told whether the instance's lease of it has run out.
+/// Says whether a number may be taken from an instance. The flag says whether the instance's lease of it has run out.
 pub type MayTakeFrom = Box<dyn Fn(&InstanceId, bool) -> bool + Send + Sync>;
 
 /// The numbers in a ledger, for one instance.

@@ -1,4 +1,4 @@
--- Ends the signer's lease and raises its token, so that whoever owns it begins anew; makes one that is free if there is none,
+-- Ends the signer's lease and raises its token, so that its owner begins anew; makes one that is free if there is none,
 -- so that no owner acquires it meanwhile. Waits for the owner's last commit.
 -- $1 resource
 INSERT INTO lease AS l (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)

@@ -1,4 +1,4 @@
--- Holes granted again. The caller counts: a row that is no longer that hole is a divergence.
+-- Holes granted again. The caller counts: a row that is not that hole any more is a divergence.
 -- $1 signers, $2 nonces, $3 holds, $4 lengths in ms, $5 tokens, $6 owners, $7 last holds
 UPDATE signer_nonce_allocation a
 SET status        = 'HELD',

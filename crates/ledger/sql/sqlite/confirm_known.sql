@@ -1,4 +1,4 @@
--- Nonces below the confirmed one are on the chain: CONSUMED. Those from it on may have been sent by whoever got them after
+-- Nonces below the confirmed one are on the chain: CONSUMED. Those from it on may have been sent by callers that got them after
 -- the ledger's last state: QUARANTINED, under a new hold, so that no hold from before the confirmation settles them. What is
 -- CONSUMED already is not read: there may be millions of it.
 -- ?1 signer, ?2 next nonce, ?3 token, ?4 the new hold, ?5 the transaction's time

@@ -1,4 +1,4 @@
--- Ends the signer's lease and raises its token, so that whoever owns it begins anew; makes one that is free if there is none.
+-- Ends the signer's lease and raises its token, so that its owner begins anew; makes one that is free if there is none.
 -- ?1 resource, ?2 the transaction's time
 INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
 SELECT ?1, NULL, token_floor + 1, ?2, ?2, ?2

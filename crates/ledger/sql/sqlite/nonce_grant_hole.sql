@@ -1,4 +1,4 @@
--- Holes granted again. The caller counts: a row that is no longer that hole is a divergence.
+-- Holes granted again. The caller counts: a row that is not that hole any more is a divergence.
 -- ?1 JSON array of {signer, nonce, hold, hold_ms, token, last_hold, owner}, ?2 the transaction's time
 UPDATE signer_nonce_allocation AS a
 SET status        = 'HELD',

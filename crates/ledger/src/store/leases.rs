@@ -52,7 +52,7 @@ impl Store {
         self.record::<LeaseRow, _>(way, self.ask(&SHOW).bind(resource.as_str())).await
     }
 
-    /// Those of the leases that still have this owner and these tokens, whoever has locked their rows.
+    /// Those of the leases that still have this owner and these tokens. Locks on their rows do not matter.
     async fn held(&self, owner: &InstanceId, leases: &[&Renewal]) -> Result<HashSet<Resource>> {
         if leases.is_empty() {
             return Ok(HashSet::new());

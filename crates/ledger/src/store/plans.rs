@@ -107,8 +107,8 @@ impl Plans for Store {
         if batch.writes.take.is_empty() && batch.key.is_none() {
             return self.plan_trains.commit_linked(batch, link, self.call_timeout).await;
         }
-        // It waits for no train. It may wait for whoever takes the same locks or the same key, and is undone where one is not to
-        // be had: no other step is to wait for that.
+        // It waits for no train. It may wait for a step that takes the same locks or the same key, and is undone where it cannot
+        // get one: no other step is to wait for that.
         let written = self.in_transaction(move |transaction| {
             Box::pin(async move {
                 // It has waited for a connection.

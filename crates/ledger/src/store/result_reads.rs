@@ -1,5 +1,5 @@
-//! Reads of sessions' results that share statements, on PostgreSQL. Hundreds of clients are told of a result at about the
-//! same time and each reads its own session: what waits while a statement runs is read by the next one, all together.
+//! Reads of sessions' results that share statements, on PostgreSQL. Hundreds of clients hear of a result at about the
+//! same time and each reads its own session: reads that wait while a statement runs share the next statement.
 //!
 //! What lives here: which reads share a statement. What must never: what the statement says, which is in `sql/`.
 
@@ -27,7 +27,7 @@ const SESSIONS_MAX: usize = 16;
 const REST_FACTOR: u32 = 4;
 /// Where a statement takes so long, another one reads what came meanwhile: its connection may be dead.
 const SLOW: Duration = Duration::from_millis(200);
-/// Results wait no longer for a reader that rests.
+/// The longest time that results wait for a reader that rests.
 const REST_MAX: Duration = Duration::from_millis(40);
 
 /// The reads of one ledger.
@@ -151,7 +151,7 @@ impl Reader {
         let mut queue = self.reads.queue.lock();
         queue.waiting.retain(|wanted| !wanted.reply.is_closed());
         if queue.waiting.is_empty() {
-            // Under the same lock, so that whoever comes next starts a reader.
+            // Under the same lock, so that the next caller starts a reader.
             self.end(&mut queue);
             self.has_ended = true;
             return None;

@@ -222,7 +222,7 @@ pub async fn a_bulk_operation_of_a_caller_of_one_tenant_reads_no_others(b: Bench
     }
 }
 
-/// At most so many jobs, among a thousand rows.
+/// Up to `jobs_max` jobs, among a thousand rows.
 fn scan(behind: Option<JobId>, jobs_max: u32) -> BulkScan {
     BulkScan { behind, jobs_max, rows_max: 1_000 }
 }

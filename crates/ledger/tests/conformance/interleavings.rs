@@ -1,7 +1,7 @@
 //! What can go wrong only between the sessions of a server, step by step on a real PostgreSQL.
 //!
 //! A commit is stopped in its middle by a session that has inserted the same nonce and neither commits
-//! nor rolls back. What waits for whom is read from the server, not guessed from the time.
+//! nor rolls back. The test reads from the server which session waits for which, and guesses nothing from the time.
 
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SegmentTag, SequenceName, SignerId, Token, WorkerNumber};

@@ -50,7 +50,7 @@ pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
         (b.found(job(0)).await.state, b.found(job(1)).await.state),
         (State::Dispatched, State::Created)
     );
-    // Its node's word counts whoever has the lane.
+    // Its node's result counts under every owner of the lane.
     b.does(said([complete(job(0), 1, "1")])).await;
     b.does(of_lane(&new, [dispatch(job(1), 1)])).await;
 }
@@ -553,7 +553,7 @@ pub async fn lanes_under_a_lease_that_the_caller_has_are_found(b: Bench) {
         [0, 1].map(|number| OrphanedLane { lane: LaneId::instance(&dead, number), owner: owner.cloned() })
     };
     assert_eq!(left(&heir).await, both(None));
-    // Whoever has taken the lease for one of them finds the other one; nobody else does.
+    // The instance that has taken the lease for one of them finds the other one; no other instance does.
     b.lane(first.id, &heir).await;
     assert_eq!(left(&heir).await, both(Some(&heir)));
     assert_eq!(left(&owner("third")).await, []);

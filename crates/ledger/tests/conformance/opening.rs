@@ -53,7 +53,7 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     let ledger = ledger::open(&options).await.unwrap();
     let record = ledger.signer(&s).await.unwrap().unwrap();
     assert_eq!((record.next_nonce, record.held), (1, 1));
-    // Only one process can have a SQLite file, so that whoever left leases there is dead. On a server
+    // Only one process can have a SQLite file, so the owner of leases there is dead. On a server
     // the lease runs on.
     assert_eq!(record.owner.is_none(), kind == Kind::Sqlite);
     drop((database, _folder));

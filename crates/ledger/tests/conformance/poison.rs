@@ -1,4 +1,4 @@
-//! Poison on a train: whatever is wrong with one batch, it is told so itself, writes nothing, and sinks nobody else.
+//! Poison on a train: whatever is wrong with one batch, it gets the refusal, writes nothing, and sinks no other batch.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer}
 /// Honest batches that share a train with each poisonous one.
 const HONEST: usize = 12;
 
-/// What a batch is told.
+/// The answer to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,

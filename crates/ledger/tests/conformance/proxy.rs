@@ -1,5 +1,5 @@
-//! A way to the server that breaks: each connection is cut after a random number of bytes, in the middle of whatever
-//! is being said, and neither side is told more than that the other is gone.
+//! A way to the server that breaks: each connection is cut after a random number of bytes, in the middle of
+//! whatever is sent, and each side learns only that the other is gone.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

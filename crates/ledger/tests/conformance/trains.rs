@@ -13,7 +13,7 @@ fn key(name: &str) -> NewKey {
     NewKey { scope, body_hash: [0; 32], answer }
 }
 
-/// Ways for a batch not to be written, and what it is told.
+/// Ways for a batch not to be written, and the answer to each.
 fn spoil(write: &mut Batch, n: usize) -> Verdict {
     let moves = |from, hold| Change::Move {
         nonce: nonce(0),

@@ -227,7 +227,7 @@ impl AttachedNode {
         }
     }
 
-    /// Slots that are counted as those of attempts with the node are no longer counted as unlisted.
+    /// Slots that count as those of attempts with the node stop counting as unlisted.
     pub(super) fn forget_unlisted_here(&mut self) {
         self.unlisted.retain(|slot| !self.connection.has(*slot));
     }

@@ -180,7 +180,7 @@ impl AttachedNode {
         }
     }
 
-    /// Results that came before the node was registered. They wait no longer.
+    /// Takes the results that came before the node was registered.
     pub(super) fn take_early(&mut self) -> Vec<(Slot, End)> {
         self.early_bytes = 0;
         std::mem::take(&mut self.early_results)

@@ -15,7 +15,7 @@ use crate::limits::NODES_MAX;
 use crate::node_update::NodeUpdate;
 
 impl Registry {
-    /// What is to be published: at most so many updates, the newest of each node.
+    /// What is to be published: up to `limit` updates, the newest of each node.
     pub(crate) fn take_outbox(&self, limit: usize) -> Vec<NodeUpdate> {
         let mut outbox = self.inner.outbox();
         if outbox.len() <= limit {

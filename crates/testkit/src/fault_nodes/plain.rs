@@ -209,7 +209,7 @@ impl Task {
             }
             Order::EndWithinFrame => {
                 if let Some(mut line) = self.part() {
-                    // Whoever is gone already needs no half frame.
+                    // A peer that is gone already needs no half frame.
                     let stream = line.socket.stream_mut();
                     let writing = async {
                         stream.write_all(HALF_A_FRAME).await?;

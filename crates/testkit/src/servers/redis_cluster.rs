@@ -1,7 +1,7 @@
 //! A private Redis Cluster: three masters, a replica of each.
 //!
-//! It takes seconds and six processes, so a test run starts it for the first test that asks: whoever runs
-//! the tests opens a door ([`Door`]), each test knocks ([`Keyspace::on_cluster`]), and all get the same one.
+//! It takes seconds and six processes, so a test run starts it for the first test that asks: the process
+//! that runs the tests opens a door ([`Door`]), each test knocks ([`Keyspace::on_cluster`]), and all get the same one.
 //!
 //! [`Keyspace::on_cluster`]: super::Keyspace::on_cluster
 

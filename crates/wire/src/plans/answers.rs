@@ -186,7 +186,7 @@ pub struct TaskStage {
     /// The job that runs the stage, or ran it. `null` before it begins, and for a stage that an earlier run completed.
     #[schema(required)]
     pub job: Option<String>,
-    /// The number of the job's newest attempt; 0 before the first. Absent once the job is no longer kept.
+    /// The number of the job's newest attempt; 0 before the first. Absent once the job is not kept any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub attempts: Option<u32>,
@@ -267,7 +267,7 @@ pub struct TenantLock {
     pub expires_in_ms: u64,
     /// The task that holds the lock.
     pub task: String,
-    /// The plan of that task. `null` if the plan is no longer kept.
+    /// The plan of that task. `null` if the plan is not kept any more.
     #[schema(required)]
     pub plan: Option<String>,
 }

@@ -50,7 +50,7 @@ const PLAN_NODES: Counts = Counts { plain: 4, commands: 0 };
 /// What plans are like, and how many there are.
 const HABITS: Habits =
     Habits { at_once: 6, tasks: 2, stages: 3, pause: Duration::from_millis(300), label: Some("stages") };
-/// How long an instance waits for a node that is away, unless it is told otherwise.
+/// How long an instance waits by default for a node that is away.
 const NODE_GRACE: Duration = Duration::from_secs(30);
 
 /// What is to be run.

@@ -52,7 +52,7 @@ impl Operator {
         Self { shared: Arc::clone(shared), dice: StdRng::seed_from_u64(seed), habits }
     }
 
-    /// Works until it is told to stop.
+    /// Works until `stop` is set.
     ///
     /// # Errors
     /// No instance answers.
@@ -239,7 +239,7 @@ impl Operator {
         } else {
             match self.output(task, stage) {
                 Some(output) => (Outcome::Done, output.get("context").cloned()),
-                // It may still run: its node is told to stop.
+                // It may still run: its node gets `cancel`.
                 None => (Outcome::NotDone, None),
             }
         };

@@ -16,7 +16,7 @@ use crate::patient;
 /// What a page tries.
 const DRIVER: &str = include_str!("driver.js");
 
-/// Serves an empty page to whoever asks, on another port: below `/sandboxed` one without an origin. Answers with the port.
+/// Serves an empty page to every client, on another port: below `/sandboxed` one without an origin. Answers with the port.
 async fn foreign_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Tokens that change under load: whoever should be let in is, and who should not be loses what is open.
+//! Tokens that change under load: the callers with a valid token get in, and the others lose their open connections.
 
 use std::collections::HashMap;
 use std::process::Command;

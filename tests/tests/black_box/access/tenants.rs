@@ -154,7 +154,7 @@ async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
         if lies.len() > 1 {
             assert_eq!(world::frame(&mut liar, "stale").await["job"], running.as_str());
         } else {
-            // It is told nothing, or that it broke the protocol.
+            // It learns nothing, or gets the close code of a broken protocol.
             liar.send(world::message("heartbeat", &json!({"running": []}))).await.unwrap();
             assert!(matches!(first(&mut liar).await.as_str(), "heartbeat_ok" | "stale" | "4400"));
         }

@@ -142,7 +142,7 @@ async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time(
     for mut socket in sockets {
         codes.push(tokio::time::timeout(testkit::PATIENCE, closed(&mut socket)).await.expect("it is closed"));
     }
-    // Eight fit; the others are told to come again, the eight that they are too late.
+    // Eight fit and are closed as too late; the others are refused and may come again.
     let count = |wanted: u16| codes.iter().filter(|code| code.is_some_and(|code| code == wanted)).count();
     assert!(count(close::OVERLOADED) >= 1, "{codes:?}");
     assert!(count(close::PROTOCOL) >= 1, "{codes:?}");

@@ -158,7 +158,7 @@ async fn retries_by_filter_make_one_new_job_of_each_dead_one() {
         let retry = all.iter().find(|other| other["retry_of"] == job["id"]);
         assert_eq!(job["retried_as"], retry.map_or(Value::Null, |retry| retry["id"].clone()), "{job}");
     }
-    // A request whose answer was lost is sent again, to whomever: it gets the same answer, and retries nothing more.
+    // A request whose answer was lost is sent again, to any instance: it gets the same answer, and retries nothing more.
     let dead = json!({"dead": true});
     let made = retry(0, Some("key"), &dead).await;
     assert_eq!(made.len(), DEAD);

@@ -309,7 +309,7 @@ async fn without_redis_what_a_node_runs_for_a_dead_instance_is_left_to_it_wherev
     rig.in_state(1, &id, "RUNNING").await;
     let killed = rig.instance(0).await.ready().instance.clone();
     rig.end(0, Signal::Kill).await;
-    // Whoever buries the instance adopts its lanes. The node goes to the other one.
+    // The instance that takes the dead one's lease adopts its lanes. The node goes to the other one.
     let mut heir = String::new();
     until("the dead instance's lane is adopted", async || {
         let lease = rig.get(1, &format!("/v1/leases/instance:{killed}")).await;

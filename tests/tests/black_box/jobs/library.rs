@@ -58,7 +58,7 @@ fn job(n: usize) -> JobRequest {
     JobRequest { max_attempts: Some(20), ..JobRequest::new(payload) }
 }
 
-/// Sends so many jobs beside whoever reads.
+/// Sends so many jobs while the test reads.
 fn sending(socket: &SessionSocket, jobs: usize) -> JoinHandle<()> {
     let sender = socket.sender();
     tokio::spawn(async move {

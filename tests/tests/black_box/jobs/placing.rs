@@ -144,7 +144,7 @@ async fn pools_are_configured_while_running_and_followed_by_all() {
     assert_eq!(rig.finished(0, &elsewhere).await["node"], "n");
 }
 
-/// Whoever starts a node under a name that no pool has would wait for jobs for ever.
+/// A node under a name that no pool has would wait for jobs for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_is_told_the_pools_that_it_is_in() {
     let rig = Rig::together(2).await;

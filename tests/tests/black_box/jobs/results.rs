@@ -107,7 +107,7 @@ async fn who_sends_everything_again_gets_every_result_before_the_session_closes(
     let rig = Rig::alone().await;
     let _node = rig.node(&[0], "n", |_| {}).await;
     let session = open(&rig, 0, json!({})).await;
-    // More results than are read at once, of jobs that are told in one go.
+    // More results than one read takes, of jobs that one notice names.
     let job = json!({ "payload": { "large": 900_000 } });
     let mut talk = Talk::open(&rig, 0, &session, None).await;
     for n in 0..20 {

@@ -98,12 +98,12 @@ async fn results_come_in_order_or_as_they_are_there() {
             node.runs.release(1);
             assert_eq!(seqs(&talk.results(3).await), [1, 2, 3]);
         }
-        // Whoever comes later and has seen the first gets the others, once each.
+        // A client that comes later and has seen the first gets the others, once each.
         let mut again = Talk::open(&rig, 0, &session, Some(1)).await;
         let mut places = seqs(&again.results(2).await);
         places.sort_unstable();
         assert_eq!(places, [2, 3]);
-        // And whoever says nothing gets what ends from now on.
+        // A client that names no place gets what ends from now on.
         let mut late = Talk::open(&rig, 0, &session, None).await;
         late.job("four", echo(4)).await;
         assert_eq!(seqs(&late.results(1).await), [4]);
@@ -494,7 +494,7 @@ async fn a_batch_may_be_of_many_sessions_and_under_a_key_is_the_same_everywhere(
             assert_eq!((&job["seq"], &job["session"]), (&json!(at / 7 + 1), &json!(sessions[at % 7])));
         }
     }
-    // Tried again by hand: at the end of its session's lane, once, whoever is asked.
+    // Retried by hand: at the end of its session's lane, once, through any instance.
     let finished: Vec<_> = first[..12].iter().map(|answer| answer["id"].clone()).collect();
     let mut again = HashSet::new();
     for index in [2, 0] {

@@ -87,14 +87,14 @@ pub async fn open(rig: &Rig, index: usize, asked: Value) -> String {
     opened["id"].as_str().unwrap().to_owned()
 }
 
-/// So many instances, which agree on who is next to whom.
+/// So many instances, which agree on the ring.
 pub async fn together(count: usize) -> Rig {
     let rig = Rig::together(count).await;
     settled(&rig).await;
     rig
 }
 
-/// Waits until the instances agree on who is next to whom: young ones move keys about.
+/// Waits until the instances agree on the ring: young ones move keys about.
 pub async fn settled(rig: &Rig) {
     until("the ring is settled", async || {
         let mut owners = HashSet::new();

@@ -190,7 +190,7 @@ async fn an_asynchronous_standby_that_becomes_the_primary_grants_nothing_until_t
     ];
     let asking = drill.asking(gone);
     drill.grants(2_000).await;
-    // The standby gets no more of the log, and what it has it no longer replays. (While it does not replay it would not
+    // The standby gets no more of the log, and stops replaying what it has. (While it does not replay it would not
     // hear that it is to get no more.)
     drill.standby.query("alter system set primary_conninfo = ''").unwrap();
     drill.standby.query("select pg_reload_conf()").unwrap();

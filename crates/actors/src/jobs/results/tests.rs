@@ -157,7 +157,7 @@ async fn what_a_lost_node_had_is_tried_again_and_what_it_did_of_a_stage_is_for_p
     let ended: Vec<_> = lost.attempts.iter().map(|past| (past.ended, past.reason.as_str())).collect();
     assert_eq!(ended, [(Ended::Revoked(Revoked::NodeLost), "the node was lost")]);
     assert_eq!(lost.charged_attempts, 1);
-    // The node was only away, and keeps its result until it is told that it is recorded, or that it is too late.
+    // The node was only away, and keeps its result until it gets `committed` or `stale`.
     assert_eq!(here.write("n", vec![succeeded(1)]).await, [Answer::Stale]);
 }
 

@@ -113,8 +113,8 @@ impl Keeper {
         }
     }
 
-    /// Takes note of why commands are not answered. What only a person can mend is told once: the line that the link is down may
-    /// have come before it was known.
+    /// Notes why commands are not answered. It logs an error that only a person can mend, once: the line that the link is down
+    /// may have come before the error was known.
     fn note(&mut self, error: Error) {
         if !error.is_retryable() && self.refused.is_new(&error) {
             tracing::warn!(%error, "Redis cannot be used until this is mended");

@@ -100,7 +100,7 @@ impl Command {
         judge(status, &printed, ended_for)
     }
 
-    /// Starts it, within [`START_MAX`], unless the attempt is told to stop before. Of a job with less time it is tried for half of
+    /// Starts it, within [`START_MAX`], unless the attempt is stopped before. Of a job with less time it is tried for half of
     /// that: the attempt is to say why it failed, before its time is over.
     async fn started(&self, job: &Job) -> Result<Group, Failure> {
         let (begun, most) = (Instant::now(), START_MAX.min(job.timeout / 2));
@@ -169,7 +169,7 @@ enum EndedFor {
     Overflow,
 }
 
-/// Waits for the end of the group and of its output, and ends the group if it is told to stop or prints too
+/// Waits for the end of the group and of its output, and ends the group if the attempt is stopped or the command prints too
 /// much. A process that left the group and outlives it may keep the output open: what the command has printed by then is all.
 async fn see_through(
     group: &mut Group,

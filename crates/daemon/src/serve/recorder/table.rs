@@ -53,7 +53,7 @@ const ALONE: &[&[&[&str]]] = &[&[]];
 
 /// The kinds of leases.
 const LEASES: &[&str] = &["signer", "session", "plan", "tenant", "instance", "id-worker"];
-/// Those that are taken from the dead: a tenant's lock is a task's, whoever owns its plan.
+/// Those that are taken from dead instances. A tenant's lock is not: it belongs to a task, and outlives the plan's owner.
 const TAKEN_OVER: &[&str] = &["signer", "session", "plan", "instance", "id-worker"];
 /// The kinds of owners.
 const OWNERS: &[&str] = &["signer", "lane", "session", "plan"];

@@ -1,5 +1,5 @@
-//! Jobs that the plan's owner adds to its lane, by commits of its own: what the lane is told of them, and what it finds out
-//! before it is told.
+//! Jobs that the plan's owner adds to its lane, by commits of its own: what its messages tell the lane, and what the lane
+//! finds in the ledger before they come.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

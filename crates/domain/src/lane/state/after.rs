@@ -195,7 +195,7 @@ impl<C: Callers> LaneState<C> {
                 let first = gathered.effects.len();
                 if let Some(order) = self.submitted(reply, due, job, placed, moment, gathered.effects) {
                     gathered.send_on(order, instead_of);
-                    // The node is told before the caller, since the job takes longer than the answer. A session's client
+                    // The node gets the job before the caller gets its answer, since the job takes longer. A session's client
                     // hears that a job is accepted before it can hear of the result.
                     if self.session.is_none() {
                         gathered.effects[first..].rotate_left(1);

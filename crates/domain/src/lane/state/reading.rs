@@ -66,8 +66,8 @@ impl<C: Callers> LaneState<C> {
         self.plan_next_reread(now);
     }
 
-    /// Whoever owned a strict session before has taken an attempt back and may not have heard that its reservation is gone:
-    /// nothing is placed before that has run out.
+    /// The previous owner of a strict session has taken an attempt back, and may not have heard that its reservation is gone:
+    /// no job is placed before the reservation has run out.
     fn bar_again(&mut self, revoked: Option<RevokedAttempt>, now: Instant) {
         let Some(RevokedAttempt { job, attempt, ago_ms }) = revoked else { return };
         let left = self.settings.timeouts.reservation.saturating_sub(Duration::from_millis(ago_ms));

@@ -17,7 +17,7 @@ const TURN_BYTES: usize = ROUND_BYTES_MAX / ROUND_NEW_JOBS_MAX;
 pub(super) struct Submissions<C: Callers> {
     /// Whether callers take turns. If not, all of them are one.
     has_turns: bool,
-    /// One for each caller of whom some wait. The first one has its turn.
+    /// One for each caller with submissions that wait. The first one has its turn.
     lines: VecDeque<Line<C>>,
 }
 

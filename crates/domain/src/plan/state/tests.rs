@@ -70,7 +70,7 @@ impl Rig {
         });
         let taken: Vec<_> = tokens.collect();
         self.state.locked(taken);
-        // Whoever owns the plan next finds what this owner may have failed to call off.
+        // The plan's next owner finds the jobs that this owner may have failed to call off.
         let finds = |job: &JobId| {
             self.state.tasks.iter().any(|task| task.called_off().or(task.waits_for) == Some(*job))
         };

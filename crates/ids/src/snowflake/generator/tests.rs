@@ -10,7 +10,7 @@ use super::*;
 use crate::SystemClock;
 use crate::limits::EPOCH_MS_DEFAULT as EPOCH;
 
-/// Shows what it is told to.
+/// Shows the time that it holds.
 struct Dial(AtomicU64);
 
 impl Clock for Dial {

@@ -103,7 +103,7 @@ async fn before_anybody_reached_the_ledger_the_file_alone_is_gone_by_until_its_m
     keeping.stop().await;
     let (_, mut keeping) = Snowflakes::start(options, clock);
     assert_eq!(keeping.proof().await, None, "its mark is past");
-    // Whoever names an instance then has ids as ever.
+    // An instance that reaches the ledger then makes ids as before.
     let again = fleet.start("a", 0, with_file(folder.path().join("other")));
     again.makes().await;
 }

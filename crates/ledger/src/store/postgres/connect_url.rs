@@ -71,7 +71,7 @@ pub(super) fn connect_options(url: &str) -> Result<PgConnectOptions> {
     if let Some(wrong) = wrong_parameter(url) {
         return Err(Error::Address(format!("the database URL cannot be used: {wrong}")));
     }
-    // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
+    // Poolers refuse `extra_float_digits` unless they are configured to ignore it; the default of the server is as good.
     let options = PgConnectOptions::from_str(&known_part(url)).map_err(address)?;
     if options.get_host().contains(',') {
         return Err(Error::Address(

@@ -59,7 +59,7 @@ fn a_word_that_is_sent_while_the_link_is_down_lists_all_that_is_taken() {
     rig.is_bus_up = true;
     rig.bus_comes_back();
     assert_eq!(rig.apply(done(5, &[1])), ["record 5 used 1 of a heartbeat", "refresh [] Some([1])"]);
-    // One that does not know of the connection is told when it is registered there.
+    // A bus that does not know the connection gets the slots when it is registered there.
     let mut alone = Rig::alone(&[1]);
     alone.is_bus_up = true;
     alone.bus_comes_back();

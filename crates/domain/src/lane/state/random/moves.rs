@@ -10,7 +10,7 @@ use crate::lane::{LaneSettings, LaneState};
 use crate::{JobId, Token};
 
 impl World {
-    /// The owner is told to stop while submissions and results go on coming. It ends with what is under way, and another one
+    /// The owner gets `Stop` while submissions and results go on coming. It ends with what is under way, and another one
     /// begins.
     pub(super) fn hand_on(&mut self) {
         self.has_stopped = false;

@@ -131,7 +131,7 @@ fn a_job_that_was_cancelled_before_the_lane_was_told_of_it_is_not_sent() {
     assert!(!words(&effects).contains("dispatch"), "{}", words(&effects));
     assert!(words(&effects).ends_with("read"), "{}", words(&effects));
     assert_eq!(words(&state.jobs_read(&[job(1)], Ok(vec![]), now)), "release dequeue");
-    // The same where the lane is told afterwards.
+    // The same where the message comes after the cancellation.
     let cancel = give(&mut state, Command::Cancel(job(2), Class::default(), 8), now);
     written(&mut state, batch(&cancel), now);
     assert_eq!(words(&give(&mut state, added(1, begun(2)), now)), "read");

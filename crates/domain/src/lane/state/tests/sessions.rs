@@ -439,7 +439,7 @@ fn what_was_looked_up_for_a_burst_goes_before_the_rest_of_it_and_is_not_refused_
     let asked = looked_up(effects);
     assert_eq!(asked.iter().map(|one| one.id).collect::<Vec<_>>(), [job(1)]);
     assert_eq!(words(&answer_look_up(&mut state, asked, now)), "", "the commit is under way");
-    // The next round takes the answer in, and then the owner is told to stop.
+    // The next round takes the answer in, and then the owner gets `Stop`.
     let verdicts = [JobVerdict::Written; ROUND_NEW_JOBS_MAX];
     let mut accepted = Vec::new();
     let mut note = |effects: &Effects| {

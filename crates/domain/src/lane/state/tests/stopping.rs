@@ -1,4 +1,4 @@
-//! What an owner that is told to stop still takes back: attempts that do not count, as their nodes' instance says.
+//! What an owner still takes back after `Stop`: attempts that do not count, as their nodes' instance says.
 
 use super::*;
 use crate::job::UnderWay;
@@ -28,7 +28,7 @@ fn an_attempt_that_did_not_reach_its_node_is_taken_back_by_an_owner_that_stops()
         assert_eq!(reasons(effects), [Revoked::Undeliverable]);
         assert_eq!(words(&written(state, batch(effects), now)), "withdraw notify stop");
     };
-    // The owner hears of it before it is told to stop, while a commit is under way.
+    // The owner hears of it before `Stop`, while a commit is under way.
     let mut state = with_job("dispatched", now);
     let other = give(&mut state, Command::Cancel(job(9), Class::default(), 9), now);
     assert_eq!(words(&state.apply(revoked(Revoked::Undeliverable), now)), "");
