@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ledger::jittered;
 use tokio::sync::watch;
+
+/// The longest pause after a count that failed, before jitter: what it took says nothing of the next one.
+pub(crate) const FAILED_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The newest count, if there was one yet.
 pub(crate) struct Counted<T>(watch::Sender<Option<Arc<Count<T>>>>);
@@ -52,5 +56,31 @@ impl<T> Count<T> {
     /// How old it is.
     pub(crate) fn age(&self) -> Duration {
         self.since.elapsed()
+    }
+}
+
+/// How long to wait between two counts.
+pub(crate) struct Pauses {
+    at_least: Duration,
+    multiple: u32,
+    /// How long the last count took; `None` before the first.
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    /// Of counts with pauses of at least so long, and so many times what a count takes; both before jitter.
+    pub(crate) const fn new((at_least, multiple): (Duration, u32)) -> Self {
+        Self { at_least, multiple, last: None }
+    }
+
+    /// Until the next count, after one that took so long. Counts that are slow are so each time; one that hung with the ledger
+    /// is alone, and the one before it says what a count takes.
+    pub(crate) fn after(&mut self, took: Duration, is_counted: bool) -> Duration {
+        let takes = self.last.map_or(took, |before| before.min(took));
+        if is_counted {
+            self.last = Some(took);
+        }
+        let pause = self.at_least.max(takes * self.multiple);
+        jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
     }
 }

@@ -20,15 +20,13 @@ use super::Jobs;
 use super::lifetime::Lifetime;
 use super::limits::STATISTICS_NAMES_MAX;
 use super::rates::{JobHistory, JobRates, RateCounter, Rates, RatesBy};
-use crate::counted::Counted;
+use crate::counted::{Counted, Pauses};
 
 /// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the shorter one of the last
 /// two took.
 const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
-/// The longest pause after a count that failed, before jitter: what it took says nothing of the next one.
-const FAILED_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How often the gauges of the slots are set, which needs no ledger.
 const SLOTS_EVERY: Duration = Duration::from_secs(3);
 
@@ -227,31 +225,6 @@ fn set(pool: &str, waiting: u64, oldest_ms: u64) {
     metrics::gauge!("fencepost_pool_waiting", "pool" => pool.to_owned()).set(waiting as f64);
     let oldest = Duration::from_millis(oldest_ms).as_secs_f64();
     metrics::gauge!("fencepost_pool_oldest_seconds", "pool" => pool.to_owned()).set(oldest);
-}
-
-/// How long to wait between two counts.
-struct Pauses {
-    at_least: Duration,
-    multiple: u32,
-    /// How long the last count took; `None` before the first.
-    last: Option<Duration>,
-}
-
-impl Pauses {
-    const fn new((at_least, multiple): (Duration, u32)) -> Self {
-        Self { at_least, multiple, last: None }
-    }
-
-    /// Until the next count, after one that took so long. Counts that are slow are so each time; one that hung with the ledger
-    /// is alone, and the one before it says what a count takes.
-    fn after(&mut self, took: Duration, is_counted: bool) -> Duration {
-        let takes = self.last.map_or(took, |before| before.min(took));
-        if is_counted {
-            self.last = Some(took);
-        }
-        let pause = self.at_least.max(takes * self.multiple);
-        jittered(if is_counted { pause } else { pause.min(FAILED_PAUSE_MAX) })
-    }
 }
 
 /// What is known of jobs by their names of one kind; of those that have none first.

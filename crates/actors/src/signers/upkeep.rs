@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
+use crate::counted::Pauses;
 use crate::purges::{Step, count_failure};
 
 /// How often, and how much at once.
@@ -44,7 +45,7 @@ const PURGED_INSTANCES_MAX: u32 = 1_000;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Between two refreshes of the gauges, before jitter.
 const GAUGES_EVERY: Duration = Duration::from_secs(10);
-/// After a refresh the ledger is left alone for so many times what it took …
+/// After a refresh the ledger is left alone for so many times what one takes, before jitter …
 const GAUGES_REST_FACTOR: u32 = 100;
 /// … but no longer than this.
 const GAUGES_REST_MAX: Duration = Duration::from_secs(60);
@@ -80,10 +81,9 @@ impl Upkeep {
             // The ledger logs what has changed.
             tokio::spawn(repeat(LOOK_EVERY, stopped.clone(), async move || ledger.check().await.map(drop)))
         };
-        let mut rests_until = None;
-        let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || {
-            gauges(&signers, &mut rests_until).await
-        }));
+        let mut rest = CountRest::new();
+        let gauges =
+            tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers, &mut rest).await));
         Self { stop, tasks: vec![sweep, purge, look, gauges] }
     }
 
@@ -238,14 +238,36 @@ async fn purge_rows<D: Future<Output = ledger::Result<u64>>>(
     Ok(())
 }
 
-/// Counts the open nonces, unless the last count took so long that it is too early for the next.
-async fn gauges(signers: &Signers, rests_until: &mut Option<Instant>) -> ledger::Result<()> {
+/// When the open nonces are counted again.
+struct CountRest {
+    pauses: Pauses,
+    /// Until then they are not.
+    until: Option<Instant>,
+}
+
+impl CountRest {
+    const fn new() -> Self {
+        Self { pauses: Pauses::new((Duration::ZERO, GAUGES_REST_FACTOR)), until: None }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// A count has taken so long. One that hung with the ledger delays the next ones no more than the one before it.
+    fn begin(&mut self, now: Instant, took: Duration, is_counted: bool) {
+        self.until = Some(now + self.pauses.after(took, is_counted).min(GAUGES_REST_MAX));
+    }
+}
+
+/// Counts the open nonces, unless counts take so long that it is too early for the next.
+async fn gauges(signers: &Signers, rest: &mut CountRest) -> ledger::Result<()> {
     let asked = Instant::now();
-    if rests_until.is_some_and(|until| asked < until) {
+    if !rest.is_over(asked) {
         return Ok(());
     }
     let counts = signers.inner.ledger.open_counts().await;
-    *rests_until = Some(Instant::now() + rest(asked.elapsed()));
+    rest.begin(Instant::now(), asked.elapsed(), counts.is_ok());
     let counts = counts?;
     for status in domain::nonce::Status::ALL.iter().copied() {
         // CONSUMED ones only ever grow in number and are not counted anew each time.
@@ -256,11 +278,6 @@ async fn gauges(signers: &Signers, rests_until: &mut Option<Instant>) -> ledger:
         }
     }
     Ok(())
-}
-
-/// How long no count is made after one that took so long.
-fn rest(took: Duration) -> Duration {
-    took.saturating_mul(GAUGES_REST_FACTOR).min(GAUGES_REST_MAX)
 }
 
 #[cfg(test)]
@@ -276,6 +293,9 @@ mod tests {
     use crate::arbiters::Arbiters;
     use crate::database_clock::SharedClock;
     use crate::recorded::Recorded;
+
+    /// How long a count usually takes.
+    const QUICK: Duration = Duration::from_millis(10);
 
     #[tokio::test(start_paused = true)]
     async fn a_step_that_panics_is_followed_by_others() {
@@ -334,10 +354,30 @@ mod tests {
         }
     }
 
+    /// How long no count is made after these, of which each took so long, and succeeded or not.
+    fn rests_after(counts: &[(Duration, bool)]) -> Duration {
+        let (mut rest, now) = (CountRest::new(), Instant::now());
+        for (took, is_counted) in counts {
+            rest.begin(now, *took, *is_counted);
+        }
+        let until = rest.until.expect("there was a count");
+        assert!(rest.is_over(until) && !rest.is_over(now));
+        until.duration_since(now)
+    }
+
     #[test]
     fn a_count_that_took_long_is_not_repeated_soon() {
-        assert!(rest(Duration::from_millis(10)) < GAUGES_EVERY);
-        assert_eq!(rest(Duration::from_millis(300)), Duration::from_secs(30));
-        assert_eq!(rest(Duration::MAX), GAUGES_REST_MAX);
+        assert!(rests_after(&[(QUICK, true)]) < GAUGES_EVERY);
+        assert!(rests_after(&[(Duration::from_millis(300), true)]) >= Duration::from_secs(15));
+        assert_eq!(rests_after(&[(Duration::from_secs(60), true)]), GAUGES_REST_MAX);
+    }
+
+    #[test]
+    fn a_count_that_hung_with_the_ledger_delays_no_other_one() {
+        let hung = Duration::from_secs(5);
+        // It failed, or was answered when the outage was over.
+        for is_counted in [false, true] {
+            assert!(rests_after(&[(QUICK, true), (hung, is_counted)]) < GAUGES_EVERY, "{is_counted}");
+        }
     }
 }

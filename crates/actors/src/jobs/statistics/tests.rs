@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use super::*;
+use crate::counted::FAILED_PAUSE_MAX;
 use crate::jobs::lifetime::Phase;
 use crate::jobs::rates::JobRate;
 use crate::recorded::Recorded;
