@@ -6,6 +6,9 @@ use wire::{Code, Problem};
 /// Shorthand for this library's answers.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// So many of the other URLs that were not reached either are named in the text of an error.
+const OTHERS_NAMED_MAX: usize = 16;
+
 /// Why a call did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -15,12 +18,14 @@ pub enum Error {
     Refused(Box<Problem>),
     /// No connection could be made, or the server refused it for want of a client certificate that it accepts, or speaks TLS
     /// where the URL is `http://`; it has read nothing of the request.
-    #[error("no connection to {url}: {reason}")]
+    #[error("no connection to {url}: {reason}{}", nor_to(.others))]
     Unreachable {
         /// The base URL that was tried last.
         url: String,
         /// What the system said.
         reason: String,
+        /// The other base URLs where the call found nobody when it tried them last.
+        others: Vec<String>,
         /// The driver's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -96,6 +101,16 @@ impl Error {
                 None
             }
         }
+    }
+}
+
+/// The end of a text about a URL that was not reached: the others that were not either.
+fn nor_to(others: &[String]) -> String {
+    let (named, more) = others.split_at(others.len().min(OTHERS_NAMED_MAX));
+    match (named, more.len()) {
+        ([], _) => String::new(),
+        (named, 0) => format!("; nor to {}", named.join(", ")),
+        (named, more) => format!("; nor to {} and {more} more", named.join(", ")),
     }
 }
 
@@ -200,6 +215,19 @@ mod tests {
     use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
 
     use super::*;
+
+    #[test]
+    fn of_very_many_urls_that_were_not_reached_some_are_named() {
+        let said = |others: usize| {
+            let others = (0..others).map(|n| format!("h-{n}")).collect();
+            let (url, reason) = ("h".to_owned(), "refused".to_owned());
+            Error::Unreachable { url, reason, others, source: "?".into() }.to_string()
+        };
+        assert_eq!(said(0), "no connection to h: refused");
+        assert_eq!(said(2), "no connection to h: refused; nor to h-0, h-1");
+        assert!(said(OTHERS_NAMED_MAX).ends_with(", h-15"), "{}", said(OTHERS_NAMED_MAX));
+        assert!(said(OTHERS_NAMED_MAX + 3).ends_with(", h-15 and 3 more"), "{}", said(OTHERS_NAMED_MAX + 3));
+    }
 
     #[test]
     fn a_certificate_that_is_refused_is_told_of_in_words() {

@@ -79,6 +79,7 @@ pub mod sessions;
 mod socket;
 pub mod tls;
 mod transport;
+mod unreached;
 
 pub use bulk::Bulks;
 pub use doubt::Doubt;

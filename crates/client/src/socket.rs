@@ -98,11 +98,12 @@ impl Dialer {
             Ok(Err(tungstenite::Error::Http(answer))) => Err(refused(url, &answer)),
             Ok(Err(error)) => {
                 let reason = self.tls_instead(base, &error).await.unwrap_or_else(|| reason(base, &error));
-                Err(Error::Unreachable { url, reason, source: error.into() })
+                Err(Error::Unreachable { url, reason, others: Vec::new(), source: error.into() })
             }
             Err(late) => Err(Error::Unreachable {
                 url,
                 reason: "no connection in time".to_owned(),
+                others: Vec::new(),
                 source: late.into(),
             }),
         }

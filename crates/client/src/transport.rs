@@ -311,7 +311,9 @@ impl Client {
     /// What a request that could not be sent, or had no answer, means. A server that speaks TLS cannot have read it.
     async fn unanswered(&self, base: &Url, source: reqwest::Error) -> Error {
         match self.dialer.tls_instead(base, &source).await {
-            Some(reason) => Error::Unreachable { url: shown(base), reason, source: source.into() },
+            Some(reason) => {
+                Error::Unreachable { url: shown(base), reason, others: Vec::new(), source: source.into() }
+            }
             None => of_sending(base, source),
         }
     }
@@ -389,7 +391,7 @@ pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
     if source.is_builder() {
         Error::Unusable(reason)
     } else if source.is_connect() || is_certificate_refused(&source) {
-        Error::Unreachable { url, reason, source: source.into() }
+        Error::Unreachable { url, reason, others: Vec::new(), source: source.into() }
     } else if source.is_timeout() {
         Error::Lost { url, reason: "no answer in time".to_owned(), source: Some(source.into()) }
     } else {

@@ -164,13 +164,18 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         match &error {
             client::Error::Refused(_) => Self::new(Exit::Refused, error),
-            client::Error::Unreachable { url, reason, .. } => {
+            client::Error::Unreachable { url, reason, others, .. } => {
                 let next = match tls_options(reason) {
                     Some(options) => format!("\n  {options}."),
                     // Somebody is there, and the reason says how to speak to it, or what is wrong with it.
                     None if ["https://", OF_CERTIFICATE].iter().any(|words| reason.contains(words)) => {
                         String::new()
                     }
+                    None if !others.is_empty() => format!(
+                        "\n  None of these {} URLs could be reached. Is a daemon running at one of them? `fencepost serve` \
+                         starts one; --url (or FENCEPOST_URL) names others.",
+                        others.len() + 1
+                    ),
                     None => format!(
                         "\n  Is a daemon running at {url}? `fencepost serve` starts one; --url (or FENCEPOST_URL) names \
                          another."
@@ -206,8 +211,14 @@ mod tests {
 
     /// The message where a daemon is not reached for this reason.
     fn unreached(url: &str, reason: &str) -> String {
+        unreached_with(url, reason, &[])
+    }
+
+    /// The same where it was reached at none of these other URLs either.
+    fn unreached_with(url: &str, reason: &str, others: &[&str]) -> String {
         let (url, reason) = (url.to_owned(), reason.to_owned());
-        let failure = Failure::from(client::Error::Unreachable { url, reason, source: "?".into() });
+        let others = others.iter().map(|other| (*other).to_owned()).collect();
+        let failure = Failure::from(client::Error::Unreachable { url, reason, others, source: "?".into() });
         assert_eq!(failure.exit, Exit::Unavailable);
         failure.message
     }
@@ -274,6 +285,20 @@ mod tests {
         let message = unreached("http://h:1", "what answers there speaks TLS, not HTTP: use https://h:1");
         assert!(message.ends_with("use https://h:1"), "{message}");
         assert!(unreached("http://h:1", "Connection refused").contains("Is a daemon running at http://h:1?"));
+    }
+
+    #[test]
+    fn where_none_of_several_daemons_is_reached_all_are_named_and_counted() {
+        let message = unreached_with("http://c:1", "Connection refused", &["http://a:1", "http://b:1"]);
+        let (said, next) = message.split_once('\n').unwrap();
+        assert_eq!(said, "no connection to http://c:1: Connection refused; nor to http://a:1, http://b:1");
+        assert!(
+            next.starts_with("  None of these 3 URLs could be reached. Is a daemon running at one"),
+            "{next}"
+        );
+        let secured = "what answers there speaks TLS, not HTTP: use https://c:1";
+        let message = unreached_with("http://c:1", secured, &["http://a:1"]);
+        assert!(message.ends_with("use https://c:1; nor to http://a:1"), "{message}");
     }
 
     #[test]

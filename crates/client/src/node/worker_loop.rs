@@ -25,6 +25,7 @@ use super::protocol::{Effect, Protocol};
 use super::{AttemptEnd, Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
 use crate::retry::{Reconnects, Refusals, next_instance};
 use crate::socket::Dialer;
+use crate::unreached::Unreached;
 use crate::{Error, Result};
 
 /// Reports of progress that wait to be sent.
@@ -149,6 +150,7 @@ where
         // Many nodes with the same list must not all connect to its first URL.
         let mut at = rand::random_range(0..self.bases.len());
         let mut reconnects = Reconnects::new(self.times.pause_max);
+        let mut unreached = Unreached::default();
         loop {
             let dialled_at = Instant::now();
             let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
@@ -165,12 +167,13 @@ where
                     Parted::Cut(error) => error,
                 },
             };
+            unreached.note(&self.bases[at], Some(&error));
             let is_refused = is_refused_for_good(&error, dialled_at.elapsed());
             let is_final = self.refusals.are_final(is_refused, Instant::now(), self.bases.len());
             let patience = self.times.patience.filter(|_| !self.refusals.was_let_in());
             if is_final || patience.is_some_and(|most| began.elapsed() >= most) {
                 self.stop_work(Why::CalledOff).await;
-                return Err(error);
+                return Err(unreached.over(error));
             }
             let held = self.held();
             let pause = reconnects.pause(held, &error);

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::{Answer, Call, Client, Reply};
 use crate::base_url::shown;
 use crate::routes::Routes;
+use crate::unreached::Unreached;
 use crate::{Doubt, Error, Result, Retry};
 
 /// While an instance keeps requests waiting: between two checks whether it still lives, and between two looks
@@ -33,6 +34,8 @@ struct Effort<'a> {
     changes: bool,
     /// The attempts of a change that may have been carried out.
     doubt: Doubt,
+    /// Where nobody was found.
+    unreached: Unreached,
     /// What the last attempt that was not cut off was refused for, unless the owner that it names was asked then.
     refusal: Option<Error>,
     /// Whether the call's time ended in the middle of the last attempt.
@@ -56,6 +59,7 @@ impl<'a> Effort<'a> {
             once: call.once,
             changes: !call.method.is_safe() && !call.changes_nothing,
             doubt: Doubt::default(),
+            unreached: Unreached::default(),
             refusal: None,
             is_cut_off: false,
             reached: false,
@@ -82,6 +86,7 @@ impl<'a> Effort<'a> {
         if let Some(failure) = failure.filter(|_| self.changes) {
             self.doubt.note(&failure.error, || shown(to));
         }
+        self.unreached.note(to, failure.map(|failure| &failure.error));
         self.reached |= !failure.is_some_and(Failure::is_nobody);
         // Where no instance answers at all, a URL may be wrong: the call then ends soon.
         let counts = |failure: &Failure| self.probe || !self.reached || !failure.is_moving();
@@ -100,7 +105,7 @@ impl<'a> Effort<'a> {
             }
             (Some(refusal), _) => refusal,
         };
-        self.doubt.over(last)
+        self.doubt.over(self.unreached.over(last))
     }
 
     /// Whether this failure may be followed by another attempt.

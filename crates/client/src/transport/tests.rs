@@ -14,6 +14,7 @@ mod cut_off;
 mod jobs;
 mod no_http;
 mod owners;
+mod unreached;
 
 fn granted() -> Act {
     let body = r#"{"signer":"s","fencing_token":1,"owner":"a-1","grants":[{"nonce":7,"hold":"h","status":"HELD","held_until":"2026-01-01T00:00:00Z","held_for_ms":60000}]}"#;
