@@ -71,7 +71,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 /// Drains a node
 ///
 /// The node gets no more jobs and finishes those that it has. The drain lasts until `undrain`, or until the node connects
-/// again. After the answer, every instance that can be reached shows it, and the node has been told.
+/// again without `drained` in its `hello`, as when its program starts anew. After the answer, every instance that can be
+/// reached shows it, and the node has been told.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
     params(("id" = String, Path, description = "The node's id")),

@@ -128,6 +128,7 @@ impl WorkerOptions {
             labels: self.labels.clone(),
             pools: self.pools.clone(),
             version: self.version.clone(),
+            drained: false,
             running: Vec::new(),
         }
     }
@@ -212,7 +213,8 @@ pub enum Event {
         /// What came of it.
         end: AttemptEnd,
     },
-    /// An operator drains the node (`true`), which gets no more jobs, or has ended the drain.
+    /// An operator drains the node (`true`), which gets no more jobs, or the drain has ended. It goes on when the worker
+    /// connects again, unless that is to an instance of an older release, and ends with the worker.
     Drained(bool),
     /// The worker was told to stop, and has this many attempts to finish.
     Draining {

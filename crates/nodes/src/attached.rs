@@ -186,6 +186,12 @@ impl AttachedNode {
         self.hello.as_ref().is_some_and(|hello| hello.takes_batches)
     }
 
+    /// Whether an operator drains the node; after the end, whether one did then.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.connection.is_drained()
+    }
+
     /// Whether the node has the attempt on this connection, so that its slot is taken.
     #[must_use]
     pub fn has(&self, slot: Slot) -> bool {
@@ -398,6 +404,11 @@ impl AttachedNode {
     /// Whether the bus knows of the connection.
     fn is_known(&self) -> bool {
         self.registered.as_ref().is_some_and(|registered| registered.at_bus != AtBus::Unknown)
+    }
+
+    /// Said in the log where it is so.
+    fn drained(&self) -> Option<bool> {
+        self.is_drained().then_some(true)
     }
 
     /// The node as it is known here, under this version.

@@ -85,6 +85,12 @@ impl Connection {
         self.live().map(Live::state)
     }
 
+    /// Whether an operator drains the node; after the end, whether one did then.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.live_or_ended().is_some_and(Live::is_drained)
+    }
+
     /// The attempts whose slots are taken; after the end, those that were then.
     pub fn slots(&self) -> impl Iterator<Item = Slot> {
         self.live_or_ended().into_iter().flat_map(Live::slots)
@@ -188,7 +194,8 @@ impl Connection {
         self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot, now))
     }
 
-    /// An operator wants the node to get no more work, or to get work again. What the node itself wants stays.
+    /// An operator wants the node to get no more work, or to get work again. What the node itself wants stays. A node whose
+    /// hello says that it was drained gets none from the beginning.
     pub fn drain(&mut self, is_draining: bool, now: Instant) -> Effects {
         self.live_mut().map_or_else(Vec::new, |live| live.drain(is_draining, now))
     }

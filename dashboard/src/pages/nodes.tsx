@@ -79,7 +79,7 @@ function Drain({ node, done }: { node: Node; done: () => void }) {
                       }
                     : {
                           title: 'Drain',
-                          about: <>The node <b>{node.id}</b> {finishes(node.used)} until somebody undrains it or it connects again.</>,
+                          about: <>The node <b>{node.id}</b> {finishes(node.used)} until somebody undrains it or its program starts anew.</>,
                           danger: true,
                           run: () => send('POST', `${path('/v1/nodes', node.id)}/drain`),
                       }

@@ -492,7 +492,7 @@ async fn a_node_logs_the_beginning_and_the_end_of_each_attempt_and_an_operators_
             && has(&log, &["an attempt begins", &bad])
             && has(&log, &["an attempt has failed", &bad, "exit status 65", "\"retryable\":false"])
             && has(&log, &["an operator drains this node"])
-            && has(&log, &["an operator has ended the drain"])
+            && has(&log, &["the operator's drain of this node has ended"])
     })
     .await;
     drop(loud);

@@ -146,6 +146,7 @@ fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
         services: services.into(),
         pools: (!pools.is_empty()).then(|| pools.into()),
         software: hello.version.as_deref().map(Into::into),
+        is_drained: hello.drained,
         running: slots(&hello.running)?,
         principal: principal.into(),
     })

@@ -593,7 +593,9 @@ impl Socket {
         match self.node.node() {
             Some(node) => {
                 let epoch = self.node.epoch().map(tracing::field::display);
-                tracing::info!(%node, epoch, by, code, why, "a node's socket is closed");
+                // The drain ends here, unless the node says that it is drained when it connects again.
+                let drained = self.node.is_drained().then_some(true);
+                tracing::info!(%node, epoch, by, code, why, drained, "a node's socket is closed");
             }
             None => tracing::debug!(by, code, why, "a socket that no node has named is closed"),
         }

@@ -24,6 +24,8 @@ use super::worker_loop::REFUSED_WITHIN;
 use super::*;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
 
+mod drains;
+
 const HEARTBEAT_MS: u64 = 50;
 
 /// Where workers connect to.
@@ -35,6 +37,8 @@ struct Peer {
     unread: Vec<NodeFrame>,
     /// What the last list of attempts said.
     listed: Vec<AttemptRef>,
+    /// What its hello said.
+    drained: bool,
     answers_heartbeats: bool,
 }
 
@@ -47,9 +51,10 @@ impl Scheduler {
     async fn greeted(&self) -> Peer {
         let (socket, asked_for) = self.0.opened().await;
         assert_eq!(asked_for, "/v1/nodes/ws");
-        let mut peer = Peer { socket, unread: Vec::new(), listed: Vec::new(), answers_heartbeats: true };
+        let (unread, listed) = (Vec::new(), Vec::new());
+        let mut peer = Peer { socket, unread, listed, drained: false, answers_heartbeats: true };
         let NodeFrame::Hello(hello) = peer.hear().await.unwrap() else { panic!("hello comes first") };
-        peer.listed = hello.running;
+        (peer.listed, peer.drained) = (hello.running, hello.drained);
         peer
     }
 

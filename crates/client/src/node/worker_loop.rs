@@ -104,7 +104,7 @@ pub(super) struct WorkerLoop<H, S> {
     refusals: Refusals,
     /// When the scheduler welcomed this connection.
     welcomed_at: Option<Instant>,
-    /// Whether an operator drains the node, as this connection was told.
+    /// Whether an operator drains the node, as it was told last. The next connection says so.
     drained: bool,
 }
 
@@ -169,13 +169,16 @@ where
             };
             unreached.note(&self.bases[at], Some(&error));
             let is_refused = is_refused_for_good(&error, dialled_at.elapsed());
+            let held = self.held();
+            if held.is_none() {
+                self.not_let_in(&error);
+            }
             let is_final = self.refusals.are_final(is_refused, Instant::now(), self.bases.len());
             let patience = self.times.patience.filter(|_| !self.refusals.was_let_in());
             if is_final || patience.is_some_and(|most| began.elapsed() >= most) {
                 self.stop_work(Why::CalledOff).await;
                 return Err(unreached.over(error));
             }
-            let held = self.held();
             let pause = reconnects.pause(held, &error);
             (self.observer)(Event::Lost { reason: error.to_string(), pause });
             at = next_instance(at, self.bases.len(), held.is_some() && !is_refused);
@@ -191,6 +194,15 @@ where
     /// How long the connection that has ended held, from its welcome on; `None` if it was not welcome.
     fn held(&mut self) -> Option<Duration> {
         self.welcomed_at.take().map(|at| at.elapsed())
+    }
+
+    /// A connection was not welcome. An instance of an older release takes no hello that says that the node is drained: the next
+    /// one does not say so, and the drain is over.
+    fn not_let_in(&mut self, error: &Error) {
+        let is_invalid = error.problem().and_then(Problem::known_code) == Some(Code::Invalid);
+        if is_invalid && std::mem::take(&mut self.drained) {
+            (self.observer)(Event::Drained(false));
+        }
     }
 
     /// Waits for something while the handlers go on; `None` if the worker has to end first.
@@ -212,15 +224,14 @@ where
 
     /// Serves one connection, from `hello` on.
     async fn converse(&mut self, mut connection: Connection) -> Parted {
-        connection.send(NodeFrame::Hello(Hello { running: self.protocol.listed(), ..self.hello.clone() }));
+        let (drained, running) = (self.drained, self.protocol.listed());
+        connection.send(NodeFrame::Hello(Hello { drained, running, ..self.hello.clone() }));
         let welcome = match self.welcome(&mut connection).await {
             Ok(welcome) => welcome,
             Err(parted) => return parted,
         };
         self.refusals.let_in();
         self.welcomed_at = Some(Instant::now());
-        // A drain ends with the connection.
-        self.drained = false;
         let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
         (self.observer)(Event::Connected {
             url: connection.url().to_owned(),

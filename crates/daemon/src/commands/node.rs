@@ -154,7 +154,7 @@ fn log(node: &str, event: Event) {
             }
         }
         Event::Drained(true) => tracing::info!(node, "an operator drains this node: it gets no more jobs"),
-        Event::Drained(false) => tracing::info!(node, "an operator has ended the drain of this node"),
+        Event::Drained(false) => tracing::info!(node, "the operator's drain of this node has ended"),
         Event::Draining { held } => tracing::info!(node, held, "draining"),
         event => tracing::info!(node, ?event, "something happened"),
     }

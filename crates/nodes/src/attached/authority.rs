@@ -95,7 +95,8 @@ impl AttachedNode {
     /// the bus does.
     pub(super) fn welcome_alone(&mut self, epoch: Epoch, error: &bus::Error) {
         let Some(hello) = &self.hello else { return };
-        tracing::info!(node = %hello.node, %error, "a node is connected and could not be registered at the bus yet");
+        let (node, drained) = (&hello.node, self.drained());
+        tracing::info!(%node, drained, %error, "a node is connected and could not be registered at the bus yet");
         let profile = Arc::new(self.profile(hello));
         self.registered = Some(Registered { profile, epoch, at_bus: AtBus::Unknown });
         let running = self.take_running();

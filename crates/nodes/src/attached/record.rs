@@ -114,7 +114,7 @@ impl AttachedNode {
         let is_contested = self.contest.take().is_some();
         match &self.registered {
             None => {
-                tracing::info!(%node, %epoch, "a node is connected");
+                tracing::info!(%node, %epoch, drained = self.drained(), "a node is connected");
                 let running = self.take_running();
                 self.out.push(Effect::Attach { since: self.since, running });
             }

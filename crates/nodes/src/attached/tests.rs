@@ -187,6 +187,7 @@ impl Rig {
             services: Arc::from([]),
             pools: None,
             software: None,
+            is_drained: false,
             principal: "".into(),
             running: slots(running),
         })

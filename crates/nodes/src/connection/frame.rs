@@ -66,6 +66,8 @@ pub struct Hello {
     pub pools: Option<Arc<[PoolName]>>,
     /// What it calls its software.
     pub software: Option<Arc<str>>,
+    /// Whether an operator drains it, as it was told on the connection before.
+    pub is_drained: bool,
     /// What it runs, or has the unanswered result of.
     pub running: Vec<Slot>,
     /// Whose token connects it; empty where there are no tokens.

@@ -101,6 +101,7 @@ impl Live {
         if slots.len() < hello.running.len() {
             return Err("running lists an attempt twice".to_owned());
         }
+        let state = if hello.is_drained { NodeState::Draining } else { NodeState::Accepting };
         Ok(Self {
             node: hello.node.clone(),
             capacity: hello.capacity,
@@ -117,8 +118,8 @@ impl Live {
             refreshed: now,
             fell_silent: false,
             is_draining: false,
-            is_drained: false,
-            state: NodeState::Accepting,
+            is_drained: hello.is_drained,
+            state,
         })
     }
 
@@ -136,6 +137,10 @@ impl Live {
 
     pub(super) const fn state(&self) -> NodeState {
         self.state
+    }
+
+    pub(super) const fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
@@ -545,6 +550,7 @@ mod tests {
             services: Arc::default(),
             pools: None,
             software: None,
+            is_drained: false,
             running: (0..1_000).map(slot).collect(),
             principal: "".into(),
         };

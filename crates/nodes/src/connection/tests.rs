@@ -37,6 +37,7 @@ fn hello(running: &[u128]) -> FromNode {
         services: [].into(),
         pools: None,
         software: None,
+        is_drained: false,
         principal: "".into(),
         running: slots(running),
     })
@@ -358,6 +359,24 @@ fn a_full_or_draining_node_is_sent_nothing_more() {
     assert_eq!(rig.connection.drain(false, rig.now), [told(false), Effect::State(NodeState::Accepting)]);
     let mut crowded = Rig::live(&[1, 2, 3, 4]);
     assert_eq!(crowded.connection.dispatch(job(5), 0, crowded.now), Err(Refused::Full));
+}
+
+#[test]
+fn a_node_that_was_drained_gets_nothing_on_its_next_connection_either() {
+    let mut rig = Rig::opened();
+    let FromNode::Hello(said) = hello(&[]) else { unreachable!() };
+    rig.frame(FromNode::Hello(Hello { is_drained: true, ..said }));
+    assert_eq!(rig.connection.state(), Some(NodeState::Draining), "its record says so from the beginning");
+    rig.connection.registered(rig.now);
+    assert_eq!(rig.connection.dispatch(job(1), 0, rig.now), Err(Refused::Draining));
+    let told = |is_drained| send(ToNode::HeartbeatOk { is_drained });
+    assert!(rig.frame(heartbeat(&[])).contains(&told(true)));
+    assert_eq!(rig.frame(FromNode::Ready), [], "an operator drains it");
+    assert_eq!(rig.connection.drain(false, rig.now), [told(false), Effect::State(NodeState::Accepting)]);
+    assert!(rig.connection.dispatch(job(1), 0, rig.now).is_ok() && !rig.connection.is_drained());
+    rig.connection.drain(true, rig.now);
+    rig.connection.end(CloseCode::GoingAway, "stopping".to_owned());
+    assert!(rig.connection.is_drained(), "as it was at the end");
 }
 
 #[test]

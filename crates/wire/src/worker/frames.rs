@@ -103,6 +103,9 @@ pub struct Hello {
         deserialize_with = "strict::present_text::<NODE_VERSION_CHARS_MAX, _>"
     )]
     pub version: Option<String>,
+    /// Whether an operator drains the node, as it was told last: the drain goes on. Daemons of 0.1.0 do not know this field.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub drained: bool,
     /// The attempts that the node has: those that run, and those whose result is not known to be durable.
     #[serde(deserialize_with = "strict::any_objects::<RUNNING_MAX, _, _>")]
     pub running: Vec<AttemptRef>,

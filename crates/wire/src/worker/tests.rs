@@ -21,7 +21,7 @@ fn scheduler(text: &str) -> Result<Message<SchedulerFrame>, String> {
 fn every_frame_of_a_node_is_written_as_it_is_read() {
     for text in [
         r#"{"type":"hello","node_id":"n","capacity":1,"batch":false,"running":[]}"#,
-        r#"{"type":"hello","node_id":"n","capacity":10000,"batch":true,"services":["x"],"languages":{"asr":["zh"],"tts":["en"],"semantic":["zh"]},"labels":["gpu"],"pools":["p"],"version":"1","running":[{"job":"j","attempt":1}]}"#,
+        r#"{"type":"hello","node_id":"n","capacity":10000,"batch":true,"services":["x"],"languages":{"asr":["zh"],"tts":["en"],"semantic":["zh"]},"labels":["gpu"],"pools":["p"],"version":"1","drained":true,"running":[{"job":"j","attempt":1}]}"#,
         r#"{"type":"heartbeat","load":{"cpu":0.5,"gpu":80.0,"memory":0.0},"running":[{"job":"j","attempt":4294967295}]}"#,
         r#"{"type":"heartbeat","running":[]}"#,
         r#"{"type":"ready"}"#,

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::process::Signal;
 
 use super::hand::{Hand, heartbeat};
+use super::losses::holder;
 use super::rig::{Rig, echo, hold, with};
 use crate::until;
 
@@ -257,4 +259,47 @@ async fn a_drained_node_finishes_what_it_has_and_gets_nothing_until_it_is_undrai
     assert_eq!(rig.job(1, &waits).await["state"], "CREATED");
     let _other = rig.node(&[1], "m", |_| {}).await;
     assert_eq!(rig.finished(0, &waits).await["node"], "m");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_outlasts_the_instances_that_hold_the_node_until_it_is_undrained() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0, 1], "n", |_| {}).await;
+    rig.post(0, "/v1/nodes/n/drain", None, 200).await;
+    // A rolling restart.
+    for _ in 0..2 {
+        let (before, holder) = holder(&rig, "n").await;
+        rig.end(holder, Signal::Terminate).await;
+        let has_moved = |node: &Value| node["instance"] != before && node["state"] == "draining";
+        rig.node_is(1 - holder, "n", has_moved).await;
+        rig.instance(holder).await.start().await.unwrap();
+        rig.node_is(holder, "n", has_moved).await;
+    }
+    let waits = rig.submit(0, echo(1)).await;
+    assert_eq!(rig.post(1, "/v1/nodes/n/undrain", None, 200).await["state"], "online");
+    rig.finished(0, &waits).await;
+    // It is over for the next instance too.
+    let (before, holder) = holder(&rig, "n").await;
+    rig.end(holder, Signal::Terminate).await;
+    let has_moved = |node: &Value| node["instance"] != before && node["state"] == "online";
+    rig.node_is(1 - holder, "n", has_moved).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_outlasts_the_restart_of_the_only_instance() {
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    rig.post(0, "/v1/nodes/n/drain", None, 200).await;
+    rig.end(0, Signal::Terminate).await;
+    rig.instance(0).await.start().await.unwrap();
+    rig.node_is(0, "n", |node| node["state"] == "draining").await;
+    let waits = rig.submit(0, echo(1)).await;
+    rig.post(0, "/v1/nodes/n/undrain", None, 200).await;
+    rig.finished(0, &waits).await;
+    let log = rig.instance(0).await.whole_log();
+    let says = |words: &[&str]| log.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(
+        says(&["a node's socket is closed", "drained"]) && says(&["a node is connected", "drained"]),
+        "{log}"
+    );
 }

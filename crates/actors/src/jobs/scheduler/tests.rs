@@ -146,6 +146,7 @@ fn lent_here() -> AttachedNode {
         services: Arc::from([]),
         pools: None,
         software: None,
+        is_drained: false,
         principal: "".into(),
         running: vec![],
     };

@@ -49,6 +49,7 @@ async fn greeted_with(state: &Arc<State>, name: &str, running: Vec<Slot>) -> Soc
         services: Arc::default(),
         pools: None,
         software: None,
+        is_drained: false,
         running,
         principal: "".into(),
     };

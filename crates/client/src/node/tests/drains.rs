@@ -1,4 +1,4 @@
-//! How a worker drains that is stopped, and how its work ends then.
+//! How a worker drains that is stopped, and how its work ends then; and what it makes of an operator's drain.
 
 use super::*;
 
@@ -54,20 +54,6 @@ async fn a_dispatch_that_crosses_the_drain_of_an_idle_worker_is_rejected() {
 }
 
 #[tokio::test]
-async fn answers_that_come_unasked_do_not_end_a_drain() {
-    let scheduler = Scheduler::new().await;
-    let mut worker = Running::start(options(&scheduler, 1), echo);
-    let mut peer = scheduler.welcomed().await;
-    for draining in [true, false] {
-        // An operator drains the node, and ends that.
-        peer.say(SchedulerFrame::HeartbeatOk(HeartbeatOk { draining })).await;
-        while !matches!(worker.events.recv().await, Some(Event::Drained(it)) if it == draining) {}
-    }
-    worker.stop();
-    drains_with_a_dispatch_on_its_way(worker, peer).await;
-}
-
-#[tokio::test]
 async fn who_is_stopped_before_its_welcome_waits_for_it_and_drains() {
     let scheduler = Scheduler::new().await;
     let mut worker = Running::start(options(&scheduler, 1), echo);
@@ -104,4 +90,77 @@ async fn a_drain_that_takes_too_long_stops_the_work_and_counts_what_is_not_settl
     peer.commit("good", 1).await;
     assert_eq!(peer.heard().await, "gone");
     assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 1 });
+}
+
+/// An operator drains the node of this connection, or ends that.
+async fn told(worker: &mut Running, peer: &mut Peer, draining: bool) {
+    peer.say(SchedulerFrame::HeartbeatOk(HeartbeatOk { draining })).await;
+    until_drained(worker, draining).await;
+}
+
+/// The next connection, welcomed, of which no heartbeat is due soon.
+async fn quiet(scheduler: &Scheduler) -> Peer {
+    let mut peer = scheduler.greeted().await;
+    peer.welcome_to(60_000).await;
+    peer
+}
+
+async fn until_drained(worker: &mut Running, draining: bool) {
+    while !matches!(worker.events.recv().await.expect("it works on"), Event::Drained(it) if it == draining) {}
+}
+
+#[tokio::test]
+async fn answers_that_come_unasked_do_not_end_a_drain() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.welcomed().await;
+    for draining in [true, false] {
+        told(&mut worker, &mut peer, draining).await;
+    }
+    worker.stop();
+    drains_with_a_dispatch_on_its_way(worker, peer).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_drained_says_so_when_it_connects_again() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = quiet(&scheduler).await;
+    assert!(!peer.drained);
+    for _ in 0..2 {
+        told(&mut worker, &mut peer, true).await;
+        told(&mut worker, &mut peer, false).await;
+        told(&mut worker, &mut peer, true).await;
+        for _ in 0..2 {
+            peer.close(close::GOING_AWAY).await;
+            peer = quiet(&scheduler).await;
+            assert!(peer.drained);
+        }
+        told(&mut worker, &mut peer, false).await;
+        peer.close(close::GOING_AWAY).await;
+        peer = quiet(&scheduler).await;
+        assert!(!peer.drained);
+    }
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn where_a_scheduler_takes_no_hello_that_says_so_the_drain_ends() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = quiet(&scheduler).await;
+    told(&mut worker, &mut peer, true).await;
+    // A fault of a connection that was welcome says nothing of the hello.
+    for is_welcome in [true, false] {
+        peer.close(close::PROTOCOL).await;
+        peer = scheduler.greeted().await;
+        assert!(peer.drained);
+        if is_welcome {
+            peer.welcome_to(60_000).await;
+        }
+    }
+    peer.close(close::PROTOCOL).await;
+    until_drained(&mut worker, false).await;
+    assert!(!quiet(&scheduler).await.drained);
+    worker.ended.abort();
 }
