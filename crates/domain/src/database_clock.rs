@@ -28,7 +28,8 @@ pub const STEP_MIN: Duration = Duration::from_millis(50);
 /// A larger step is reported: [`DatabaseClock::saw`].
 pub const JUMP_MIN: Duration = Duration::from_secs(1);
 /// A process that has just started does not know whether the clock stepped before. It counts earlier holds as younger by
-/// as much as this, or as granted when it started.
+/// as much as this, or as granted when it started: whichever makes them older, so that starts one after the other lengthen a
+/// hold by no more than this.
 pub const UNSEEN_STEP_MAX: Duration = Duration::from_secs(3_600);
 /// Frames remembered. The oldest one is forgotten first.
 const FRAMES_MAX: usize = 64;

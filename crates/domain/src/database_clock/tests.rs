@@ -276,6 +276,19 @@ fn a_process_that_has_just_started_counts_earlier_holds_from_its_start_or_as_an_
 }
 
 #[test]
+fn processes_that_start_one_after_the_other_end_a_hold_an_hour_late_at_most() {
+    let mut world = World::new();
+    let hold = world.grant(30_000);
+    while world.overdue(hold).due.is_empty() {
+        // Each starts before the hold has lasted its length by the count of the one before it.
+        world.clock = DatabaseClock::new(SKEW);
+        world.looks();
+        world.pass(25_000);
+    }
+    assert!((3_630_000..3_660_000).contains(&world.now_ms), "{}", world.now_ms);
+}
+
+#[test]
 fn a_process_that_has_seen_nothing_ends_nothing() {
     let mut world = World::new();
     let hold = world.grant(60_000);
