@@ -6,6 +6,7 @@ use std::time::Instant;
 use ::nodes::Record;
 use domain::job::PastAttempt;
 use ledger::{JobRecord, Lease, PlanRecord, SessionRecord, SignerRecord};
+use tokio::time::timeout_at;
 
 use crate::auth::{Principal, Sees};
 use crate::extract::Page;
@@ -48,11 +49,12 @@ pub fn until(state: &State) -> Instant {
 /// fewer, and nothing at the end; fewer to a caller that sees everything at the end alone. It looks up what `is_seen` is to know
 /// of them. The first piece has [`PIECE_FIRST_MAX`] records at most. Further ones are larger where few records of one are seen,
 /// and smaller where they are large. Where so much that is not seen lies between that the time is over, the page has less, and
-/// the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`].
+/// the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`]. A further piece that takes long is
+/// waited for half as long again, since `read` itself may end with what it has looked up: then it is left to the next page.
 ///
 /// # Errors
 /// What `read` says, and `overloaded` where there is no room for what was read.
-pub async fn page<R: Listed, K>(
+pub async fn page<R: Listed, K: Clone>(
     state: &State,
     principal: &Principal,
     limit: u32,
@@ -65,7 +67,7 @@ pub async fn page<R: Listed, K>(
 }
 
 /// The same, up to this time. What is read takes its bytes of `room`.
-async fn page_until<R: Listed, K>(
+async fn page_until<R: Listed, K: Clone>(
     give_up: Instant,
     mut room: Share,
     sees: &Sees,
@@ -75,6 +77,7 @@ async fn page_until<R: Listed, K>(
     is_seen: impl Fn(&R) -> bool,
 ) -> Result<Page<R, K>, Refusal> {
     let limit = limit as usize;
+    let late = give_up + give_up.saturating_duration_since(Instant::now()) / 2;
     let (mut found, mut bytes, mut least) = (Vec::new(), 0, 1);
     // One more than fits tells whether there is another page.
     let mut piece = (limit + 1).min(PIECE_FIRST_MAX as usize);
@@ -105,7 +108,10 @@ async fn page_until<R: Listed, K>(
         }
         let fit = (SHOWN_PAGE_BYTES_MAX * read_now / bytes_now.max(1)).max(1);
         piece = (limit + 1 - found.len()).max(least).min(fit);
-        records = read(Some(last), piece as u32).await?;
+        records = match timeout_at(late.into(), read(Some(last.clone()), piece as u32)).await {
+            Ok(records) => records?,
+            Err(_late) => return Ok(Page { records: found, next: Some(last) }),
+        };
     }
     Ok(Page { records: found, next: None })
 }
@@ -197,6 +203,22 @@ mod tests {
             // What takes too long goes on with the next page, behind the piece that was looked at.
             let (found, count) = pages(limit, Instant::now()).await;
             assert_eq!((found, count), (all.clone(), 100_usize.div_ceil(7) + 1), "{limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_not_refused_for_a_further_piece_that_takes_too_long() {
+        let (sees_all, sees_some, first) = (Sees::default(), some(), PIECE_FIRST_MAX);
+        for (sees, one_in, found) in [(&sees_all, 1, first), (&sees_some, 1, first), (&sees_some, 1_000, 0)] {
+            let read = async |last: Option<u32>, piece: u32| match last {
+                None => Ok((1..=piece).collect::<Vec<_>>()),
+                Some(_) => std::future::pending().await,
+            };
+            let is_seen = |number: &u32| number.is_multiple_of(one_in);
+            let give_up = Instant::now() + Duration::from_millis(50);
+            let page = page_until(give_up, room(), sees, 1_000, read, |number| *number, is_seen).await;
+            let page = page.unwrap();
+            assert_eq!((page.records.len() as u32, page.next), (found, Some(first)), "{one_in}");
         }
     }
 
