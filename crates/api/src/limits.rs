@@ -193,7 +193,7 @@ pub const PLANS_SEEN_AT_ONCE: usize = 10;
 /// Records of a list that are read before it is known how large they are. Those of jobs with the longest errors and metadata
 /// have 40 KiB each, so all of them are about as much as a page may have.
 pub const PIECE_FIRST_MAX: u32 = 200;
-/// Records of a list that are read at once where the token sees few of those that were read before.
+/// Records of a list that are read at once at most, where the token sees few of those that were read before.
 pub const PIECE_UNSEEN_MAX: u32 = 1_000;
 /// Bytes that a record of a list takes in memory for what is never long: names, labels, numbers.
 pub const LISTED_BYTES: usize = 2 << 10;

@@ -47,10 +47,11 @@ pub fn until(state: &State) -> Instant {
 
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
 /// fewer, and nothing at the end; fewer to a caller that sees everything at the end alone. It looks up what `is_seen` is to know
-/// of them. The first piece has [`PIECE_FIRST_MAX`] records at most. Further ones are larger where few records of one are seen,
-/// and smaller where they are large. Where so much that is not seen lies between that the time is over, the page has less, and
-/// the list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`]. A further piece that takes long is
-/// waited for half as long again, since `read` itself may end with what it has looked up: then it is left to the next page.
+/// of them. The first piece has [`PIECE_FIRST_MAX`] records at most. Further ones have as many as the page still needs, by the
+/// share that was seen until then, at most [`PIECE_UNSEEN_MAX`], and fewer where they are large. Where so much that is not seen
+/// lies between that the time is over, the page has less, and the list goes on behind it; so it does where what is seen has
+/// [`SHOWN_PAGE_BYTES_MAX`]. A further piece that takes long is waited for half as long again, since `read` itself may end with
+/// what it has looked up: then it is left to the next page.
 ///
 /// # Errors
 /// What `read` says, and `overloaded` where there is no room for what was read.
@@ -78,13 +79,12 @@ async fn page_until<R: Listed, K: Clone>(
 ) -> Result<Page<R, K>, Refusal> {
     let limit = limit as usize;
     let late = give_up + give_up.saturating_duration_since(Instant::now()) / 2;
-    let (mut found, mut bytes, mut least) = (Vec::new(), 0, 1);
+    let (mut found, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
     // One more than fits tells whether there is another page.
     let mut piece = (limit + 1).min(PIECE_FIRST_MAX as usize);
     let mut records = read(None, piece as u32).await?;
     while let Some(last) = records.last().map(&key) {
-        let (read_now, found_before) = (records.len(), found.len());
-        let bytes_now = bytes_of(&records);
+        let (read_now, bytes_now) = (records.len(), bytes_of(&records));
         take(&mut room, bytes + bytes_now)?;
         for record in records {
             if !is_seen(&record) {
@@ -103,11 +103,10 @@ async fn page_until<R: Listed, K: Clone>(
         if Instant::now() >= give_up {
             return Ok(Page { records: found, next: Some(last) });
         }
-        if (found.len() - found_before) * 10 < read_now {
-            least = PIECE_UNSEEN_MAX as usize;
-        }
+        looked_at += read_now;
+        let needed = ((limit + 1 - found.len()) * looked_at).div_ceil(found.len().max(1));
         let fit = (SHOWN_PAGE_BYTES_MAX * read_now / bytes_now.max(1)).max(1);
-        piece = (limit + 1 - found.len()).max(least).min(fit);
+        piece = needed.min(PIECE_UNSEEN_MAX as usize).min(fit);
         records = match timeout_at(late.into(), read(Some(last.clone()), piece as u32)).await {
             Ok(records) => records?,
             Err(_late) => return Ok(Page { records: found, next: Some(last) }),
@@ -223,8 +222,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_read_in_larger_pieces_where_few_records_are_seen() {
-        for (one_in, expected) in [(1, &[3][..]), (1_000_000, &[3, 1_000, 1_000, 1_000])] {
+    async fn a_list_is_read_in_pieces_as_large_as_the_page_needs_by_what_is_seen_of_it() {
+        let cases: [(u32, fn(u32) -> bool, &[u32]); 4] = [
+            (2, |_| true, &[3]),
+            (100, |number: u32| number.is_multiple_of(2), &[101, 104]),
+            // That the only record of a piece is not seen is no reason for a large one.
+            (10, |number: u32| number <= 10 || number == 13, &[11, 2]),
+            (2, |_| false, &[3, 9, 36, 144, 576, 1_000, 1_000, 1_000]),
+        ];
+        for (limit, sees, expected) in cases {
             let asked = RefCell::new(Vec::new());
             let read = async |last: Option<u32>, piece: u32| {
                 asked.borrow_mut().push(piece);
@@ -232,9 +238,9 @@ mod tests {
                 let records = (first..=2_000).take(piece as usize).collect::<Vec<_>>();
                 Ok(records)
             };
-            let is_seen = |number: &u32| number.is_multiple_of(one_in);
-            page_until(in_time(), room(), &some(), 2, read, |number| *number, is_seen).await.unwrap();
-            assert_eq!(asked.into_inner(), expected, "{one_in}");
+            let is_seen = |number: &u32| sees(*number);
+            page_until(in_time(), room(), &some(), limit, read, |number| *number, is_seen).await.unwrap();
+            assert_eq!(asked.into_inner(), expected, "{limit}");
         }
     }
 
