@@ -223,7 +223,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_is_read_in_pieces_as_large_as_the_page_needs_by_what_is_seen_of_it() {
-        let cases: [(u32, fn(u32) -> bool, &[u32]); 4] = [
+        type IsSeen = fn(u32) -> bool;
+        let cases: [(u32, IsSeen, &[u32]); 4] = [
             (2, |_| true, &[3]),
             (100, |number: u32| number.is_multiple_of(2), &[101, 104]),
             // That the only record of a piece is not seen is no reason for a large one.

@@ -24,8 +24,6 @@ use super::worker_loop::REFUSED_WITHIN;
 use super::*;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
 
-mod drains;
-
 const HEARTBEAT_MS: u64 = 50;
 
 /// Where workers connect to.

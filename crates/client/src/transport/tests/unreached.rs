@@ -1,6 +1,7 @@
 //! Several URLs where nobody is.
 
 use super::*;
+use crate::socket::stand_in::PATIENCE;
 
 #[tokio::test]
 async fn where_nobody_is_reached_the_error_names_every_url() {
