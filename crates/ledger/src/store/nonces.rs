@@ -41,26 +41,57 @@ const CONFIRM_DONE: Statement = statement!("confirm_done");
 /// Before all that any ledger has seen, and a time on both databases.
 const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
 
-/// From which moment on the next step of a purge of keys looks for old ones. A step that goes on where the one before it
-/// ended does not pass over what was deleted since the last vacuum, which may be millions of entries of an index.
+/// Of so many purges of keys one begins with the oldest keys: about one in an hour, with a purge every half minute.
+const KEY_PURGES_ANEW_EVERY: u32 = 100;
+
+/// From which moment on the next step of a purge of keys looks for old ones. What was deleted stays in the index until a vacuum
+/// removes it, which none does during a long `pg_dump`: a step that passes over millions of such entries takes longer than it
+/// may, each time. So each step goes on where the one before it ended, also the first one of a purge. What stayed behind, as a
+/// key that another transaction had locked, is found by the purges that begin with the oldest keys.
 #[derive(Debug)]
-pub(super) struct KeyPurge(Mutex<Timestamp>);
+pub(super) struct KeyPurge(Mutex<KeyPurgePlace>);
+
+#[derive(Debug)]
+struct KeyPurgePlace {
+    /// Where the next step begins.
+    next: Timestamp,
+    /// The latest key that was deleted.
+    furthest: Timestamp,
+    /// How many purges have ended.
+    purges: u32,
+}
 
 impl Default for KeyPurge {
     fn default() -> Self {
-        Self(Mutex::new(EARLIEST))
+        Self(Mutex::new(KeyPurgePlace { next: EARLIEST, furthest: EARLIEST, purges: 0 }))
     }
 }
 
 impl KeyPurge {
-    /// The moment. The step after this one begins with the oldest keys, unless this one [notes](Self::note) where it ended.
+    /// The moment. The step after this one begins behind all that was deleted, unless this one [notes](Self::note) its end: one
+    /// that has failed is not repeated.
     fn take(&self) -> Timestamp {
-        std::mem::replace(&mut *self.0.lock(), EARLIEST)
+        let mut place = self.0.lock();
+        let furthest = place.furthest;
+        std::mem::replace(&mut place.next, furthest)
     }
 
-    /// There may be more old keys from this moment on.
-    fn note(&self, ended: Timestamp) {
-        *self.0.lock() = ended;
+    /// A step has deleted the keys up to this one, or none; as many as it may where it `is_full`. Otherwise the purge is over.
+    fn note(&self, last: Option<Timestamp>, is_full: bool) {
+        let mut place = self.0.lock();
+        if let Some(last) = last {
+            place.furthest = place.furthest.max(last);
+        }
+        if let Some(last) = last.filter(|_| is_full) {
+            place.next = last;
+            return;
+        }
+        place.purges = place.purges.wrapping_add(1);
+        if place.purges.is_multiple_of(KEY_PURGES_ANEW_EVERY) {
+            place.next = EARLIEST;
+        } else {
+            place.next = place.furthest;
+        }
     }
 }
 
@@ -196,15 +227,10 @@ impl Nonces for Store {
 
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let old = |statement: &Statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
-        // One that was locked, and one whose commit came late, are found when a purge begins anew.
         let ask = old(&KEY_PURGE).bind(Moment(self.key_purge.take()));
         let kept: Vec<(Moment,)> = self.all(Way::Writes, ask).await?;
         let purged = kept.len() as u64;
-        if purged >= u64::from(limit)
-            && let Some(last) = kept.into_iter().map(|(at,)| at.0).max()
-        {
-            self.key_purge.note(last);
-        }
+        self.key_purge.note(kept.into_iter().map(|(at,)| at.0).max(), purged >= u64::from(limit));
         Ok(purged + self.touch(Way::Writes, old(&BULK_KEY_PURGE)).await?)
     }
 }
@@ -307,4 +333,36 @@ async fn confirm(
     let by = by.changed(before, format!("next nonce: {next}"));
     audit::add(transaction, &[&by]).await?;
     Ok(Decided::Commit(Confirmation::Done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_of_keys_goes_on_where_the_last_one_ended_also_behind_one_that_began_anew_and_failed() {
+        let (purge, at) = (KeyPurge::default(), Timestamp::from_micros);
+        assert_eq!(purge.take(), EARLIEST);
+        purge.note(Some(at(5)), true);
+        assert_eq!(purge.take(), at(5));
+        purge.note(Some(at(7)), false);
+        let end_many = || {
+            for _ in 1..KEY_PURGES_ANEW_EVERY {
+                assert_eq!(purge.take(), at(7));
+                purge.note(None, false);
+            }
+        };
+        end_many();
+        // One begins with the oldest keys, and fails.
+        assert_eq!(purge.take(), EARLIEST);
+        end_many();
+        assert_eq!(purge.take(), at(7));
+        purge.note(None, false);
+        // Another one finds keys that stayed behind, and goes on behind them to its end.
+        assert_eq!(purge.take(), EARLIEST);
+        purge.note(Some(at(3)), true);
+        assert_eq!(purge.take(), at(3));
+        purge.note(None, false);
+        assert_eq!(purge.take(), at(7));
+    }
 }

@@ -81,7 +81,7 @@ pub async fn old_keys_are_purged_in_steps(b: Bench) {
     assert_eq!(b.kept(&key("k4", &a, 4).scope).await, None);
 }
 
-pub async fn a_step_of_a_purge_of_keys_goes_on_where_the_one_before_it_ended(b: Bench) {
+pub async fn a_purge_of_keys_goes_on_where_the_step_before_it_ended(b: Bench) {
     const HOUR_MS: u64 = 3_600_000;
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
@@ -111,7 +111,11 @@ pub async fn a_step_of_a_purge_of_keys_goes_on_where_the_one_before_it_ended(b: 
     ages("third", 10).await;
     assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 1);
     assert_eq!(left().await, ["third"], "nothing before the first is looked at");
-    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 0);
-    assert_eq!(b.ledger.purge_keys(HOUR_MS, 1).await.unwrap(), 1, "the next purge begins with the oldest");
+    let mut ended = 0;
+    while b.ledger.purge_keys(HOUR_MS, 1).await.unwrap() == 0 {
+        ended += 1;
+        assert!(ended < 1_000, "one in many begins with the oldest");
+    }
+    assert!(ended > 10, "few begin with the oldest: {ended}");
     assert!(left().await.is_empty());
 }

@@ -143,7 +143,7 @@ on_every_ledger! {
         a_key_is_not_kept_with_a_batch_that_failed,
         one_of_many_requests_under_one_key_is_written,
         old_keys_are_purged_in_steps,
-        a_step_of_a_purge_of_keys_goes_on_where_the_one_before_it_ended;
+        a_purge_of_keys_goes_on_where_the_step_before_it_ended;
     poison:
         every_kind_of_bad_data_is_told_so_and_sinks_nobody_else,
         one_of_two_signers_that_keep_the_same_key_is_written;
