@@ -539,7 +539,10 @@ impl Socket {
                 Some(None) => break,
             }
         }
-        if let Some(listed) = self.listed.take() {
+        // Of one that said no hello, or whose hello was refused, nothing is remembered.
+        if let Some(listed) = self.listed.take()
+            && self.node.node().is_some()
+        {
             self.state.spawn(async move {
                 tokio::time::sleep(jittered(LISTED_COUNTED_FOR)).await;
                 drop(listed);

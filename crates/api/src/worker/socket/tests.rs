@@ -231,6 +231,17 @@ async fn attempts_that_a_node_lists_count_until_they_are_known_as_its_own_or_it_
 }
 
 #[actix_web::test]
+async fn attempts_of_a_hello_that_breaks_the_protocol_do_not_count_when_its_connection_has_ended() {
+    let dir = TempDir::new().unwrap();
+    let state = state_with(&dir, Settings::new(two_tokens())).await;
+    let too_many = connected(&state, "one", "n", domain::limits::NODE_CAPACITY_MAX as usize + 1).await;
+    assert!(matches!(too_many.closing, Some(Closing::ByInstance(CloseCode::Protocol, _))));
+    assert!(state.shares.in_use(Kind::Reading) > 0);
+    too_many.depart().await;
+    assert_eq!(state.shares.in_use(Kind::Reading), 0, "nobody looks them up");
+}
+
+#[actix_web::test]
 async fn a_token_that_may_not_connect_a_node_keeps_no_other_token_from_it() {
     const HELLOS: usize = 10_000;
     let dir = TempDir::new().unwrap();
