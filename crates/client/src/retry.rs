@@ -43,11 +43,13 @@ pub struct Retry {
     /// request.
     pub attempts_max: u32,
     /// Longest time for one call with all its attempts and pauses. A call ends earlier if the remaining time
-    /// is shorter than the next pause. If it ends in the middle of an attempt that reads, and the attempt before
-    /// was refused, that refusal is the answer. A change may have been made then: its answer counts as lost.
+    /// is shorter than the next pause, or than connecting took in vain behind it. If it ends in the middle of an attempt that
+    /// reads, and the attempt before was refused, that refusal is the answer. A change may have been made then: its answer
+    /// counts as lost.
     pub total_max: Duration,
-    /// Longest time for one attempt, connecting included. An attempt that waits for an instance which is no
-    /// longer in the cluster is given up sooner.
+    /// Longest time for one attempt, connecting included, which may take 2 s. With a shorter time here or in `total_max`, a
+    /// change that is asked of a silent host counts as lost, though nothing was sent. An attempt that waits for an instance
+    /// which has left the cluster is given up sooner.
     pub attempt_max: Duration,
     /// The first pause, before jitter; it doubles with each further one. None is shorter than 100 ms.
     pub pause_initial: Duration,

@@ -47,6 +47,8 @@ struct Effort<'a> {
     pauses: u32,
     /// How long the last attempt took.
     took: Duration,
+    /// The longest that connecting took in vain, since anybody was reached.
+    connecting: Duration,
 }
 
 impl<'a> Effort<'a> {
@@ -66,6 +68,7 @@ impl<'a> Effort<'a> {
             counted: 0,
             pauses: 0,
             took: Duration::ZERO,
+            connecting: Duration::ZERO,
         }
     }
 
@@ -75,6 +78,10 @@ impl<'a> Effort<'a> {
 
     fn ended(&mut self, to: &Url, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
+        self.connecting = match failure {
+            Some(Failure { error: Error::Unreachable { .. }, .. }) => self.connecting.max(self.took),
+            _ => Duration::ZERO,
+        };
         let is_lost = failure.is_some_and(|failure| matches!(failure.error, Error::Lost { .. }));
         self.is_cut_off = is_lost && self.left().is_zero();
         if !self.is_cut_off {
@@ -124,8 +131,9 @@ impl<'a> Effort<'a> {
         }
         self.pauses += 1;
         let pause = self.retry.pause(self.pauses, failure.hint, rand::random());
-        // An attempt that there is no time for would only turn a refusal that says why into silence.
-        let took = if failure.error.problem().is_some() { self.took } else { Duration::ZERO };
+        // An attempt that there is no time for would only turn a refusal that says why into silence, and a connection that
+        // cannot be made into an answer that may be lost.
+        let took = if failure.error.problem().is_some() { self.took } else { self.connecting };
         (pause + took < self.left()).then_some(pause)
     }
 }
@@ -330,5 +338,39 @@ impl Client {
             let one = rand::random_range(0..others.len());
             self.look(others.swap_remove(one), looking);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Code, Problem};
+
+    use super::*;
+    use crate::base_url;
+
+    #[test]
+    fn no_attempt_begins_that_would_end_while_it_still_connects() {
+        let total_max = Duration::from_secs(60);
+        let retry = Retry { total_max, ..Retry::default() };
+        let client = Client::new(["http://h"], None).unwrap().with_retry(retry);
+        let (base, call) = (base_url::parse("http://h").unwrap(), Call::act(&["v1"]));
+        let is_silent = || {
+            let (url, reason) = (shown(&base), "no connection in time".to_owned());
+            Failure::unanswered(Error::Unreachable { url, reason, source: "late".into() })
+        };
+        let is_held = || Failure::refused(Problem::new(Code::LeaseHeld, "because"), None);
+        let goes_on = |attempts: Vec<(Duration, Failure)>| {
+            let mut effort = Effort::new(&client, &call);
+            for (took, failure) in &attempts {
+                effort.ended(&base, Instant::now() - *took, Some(failure));
+            }
+            effort.pause(&attempts.last().unwrap().1).is_some()
+        };
+        let none = Duration::ZERO;
+        assert!(goes_on(vec![(none, is_silent())]), "the connection was refused at once");
+        assert!(!goes_on(vec![(total_max, is_silent())]));
+        assert!(!goes_on(vec![(total_max, is_silent()), (none, is_silent())]), "the silent one comes next");
+        assert!(goes_on(vec![(total_max, is_silent()), (none, is_held())]), "another one was reached");
+        assert!(!goes_on(vec![(total_max, is_held())]));
     }
 }
