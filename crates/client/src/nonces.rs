@@ -8,7 +8,7 @@ use wire::nonces::{
     SettlementsRequest, Signer,
 };
 
-use crate::transport::{Call, key_or_new};
+use crate::transport::{Answer, Call, key_or_new};
 use crate::{Client, Result};
 
 /// Granted nonces, and the time from which their holds count.
@@ -33,7 +33,7 @@ impl Granted {
 impl Client {
     /// Grants nonces of a signer. Under one `key` (1 to 128 visible ASCII characters) the same request
     /// gets the same nonces for 24 hours, on any instance; after that it gets others. Without it the library makes one
-    /// for this call, so that its own retries are harmless.
+    /// for this call, so that its own retries are harmless. There are as many grants as the request asks for, one by default.
     ///
     /// # Errors
     /// [`crate::Error`]; `stale_hold` for a repetition under a key whose nonces were settled or whose holds have expired:
@@ -43,8 +43,13 @@ impl Client {
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
         let key = key_or_new(key);
         let path = ["v1", "signers", signer, "nonces"];
-        let answer = self.answer(&Call::post(&path, request).about(signer).under(Some(&key))).await?;
-        Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
+        let call = Call::post(&path, request).about(signer).under(Some(&key));
+        let Answer { body: answer, sent_at } = self.answer::<_, GrantAnswer>(&call).await?;
+        let (asked, granted) = (request.count.unwrap_or(1), answer.grants.len());
+        if granted as u64 != asked {
+            return Err(self.strange(format!("{granted} grants where {asked} were asked for")));
+        }
+        Ok(Granted { answer, sent_at })
     }
 
     /// Settles 1 to 1,000 holds. Returns an answer for each, in their order. Repeating is harmless. A nonce is `Consumed`

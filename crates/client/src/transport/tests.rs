@@ -369,6 +369,14 @@ async fn settlements_without_an_answer_each_are_not_taken_for_done() {
     assert!(matches!(error, Error::Unexpected { status: 200, .. }), "{error:?}");
 }
 
+#[tokio::test]
+async fn a_grant_of_fewer_nonces_than_were_asked_for_is_not_taken_for_whole() {
+    let server = StandIn::playing(vec![granted()]).await;
+    let request = GrantRequest { count: Some(2), ..GrantRequest::default() };
+    let error = client(&[&server]).grant("s", &request, None).await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { status: 200, .. }) && error.may_be_done(), "{error:?}");
+}
+
 #[test]
 fn urls_and_tokens_that_cannot_work_are_refused_before_anything_is_sent() {
     for url in ["127.0.0.1:port", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?x=1"] {
