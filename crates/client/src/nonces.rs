@@ -13,6 +13,7 @@ use crate::{Client, Result};
 
 /// Granted nonces, and the time from which their holds count.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Granted {
     /// The daemon's answer.
     pub answer: GrantAnswer,

@@ -11,6 +11,7 @@ use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef, 
 
 /// One attempt at one job, for the handler.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Job {
     /// The job's id.
     pub id: String,

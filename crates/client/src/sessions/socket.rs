@@ -17,6 +17,7 @@ pub(super) const WAITING_MAX: usize = 64;
 
 /// What remains when a socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Remains {
     /// The sequence number up to which the caller has all results, from which another socket continues. In a session with
     /// the ordering `none`, the other socket delivers the results after it again, also those that this one delivered.
