@@ -57,7 +57,11 @@
 //!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates, or with those of a file, and with a
 //! certificate of the client's own where the daemon demands one: see [`Client::with_tls`] and [`tls`]. Files are
-//! read again where they are replaced. That a new one cannot be used is the only thing that the library logs (by `tracing`).
+//! read again where they are replaced.
+//!
+//! **Logs** go to `tracing`: at `DEBUG` why a call is repeated after a pause, with its `request_id`, under which the daemon's
+//! log has it too; at `WARN` that a file of certificates was replaced and cannot be used. What happens on a connection that is
+//! kept open, its owner hears as events ([`node::Event`], [`sessions::Happening`]).
 
 mod avoided;
 mod base_url;

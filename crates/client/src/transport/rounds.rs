@@ -136,6 +136,18 @@ impl<'a> Effort<'a> {
         let took = if failure.error.problem().is_some() { self.took } else { self.connecting };
         (pause + took < self.left()).then_some(pause)
     }
+
+    /// Notes in the log why the call goes on after this pause. Its caller sees only that it takes long.
+    fn note<B>(&self, call: &Call<'_, B>, failure: &Failure, pause: Duration) {
+        tracing::debug!(
+            request_id = self.request_id,
+            method = %call.method,
+            path = call.path.join("/"),
+            error = %failure.error,
+            again_in_ms = pause.as_millis() as u64,
+            "a request is repeated"
+        );
+    }
 }
 
 impl Client {
@@ -157,6 +169,7 @@ impl Client {
                 Err(failure) => failure,
             };
             let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure)) };
+            effort.note(call, &failure, pause);
             tokio::time::sleep(pause).await;
         }
     }
@@ -191,6 +204,7 @@ impl Client {
             }
             let failure = before.expect("there is a URL");
             let Some(pause) = effort.pause(&failure) else { return Err(effort.over(failure)) };
+            effort.note(call, &failure, pause);
             tokio::time::sleep(pause).await;
         }
     }

@@ -12,6 +12,7 @@ use super::*;
 mod cluster;
 mod cut_off;
 mod jobs;
+mod log;
 mod no_http;
 mod owners;
 mod unreached;
