@@ -101,3 +101,43 @@ pub use sessions::{SessionQuery, Sessions};
 pub use tls::TlsOptions;
 pub use transport::{Client, IDLE_MAX};
 pub use wire;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wire::nonces::GrantRequest;
+
+    use super::node::{Failure, Job, Worker, WorkerOptions};
+    use super::sessions::{JobSender, SessionSocket};
+    use super::*;
+
+    fn may_be_shared<T: Send + Sync + 'static>() {}
+
+    fn may_move<T: Send>(_: T) {}
+
+    fn is_kept_by_one<T: Send + 'static>() {}
+
+    #[test]
+    fn services_share_what_they_keep_and_move_calls_among_threads() {
+        may_be_shared::<Client>();
+        may_be_shared::<Error>();
+        may_be_shared::<Worker>();
+        may_be_shared::<JobSender>();
+        is_kept_by_one::<SessionSocket>();
+        is_kept_by_one::<JobEvents>();
+        is_kept_by_one::<PlanEvents>();
+        is_kept_by_one::<Events>();
+        let client = Client::new(["http://h"], None).unwrap();
+        may_move(client.grant("s", &GrantRequest::default(), None));
+        may_move(client.settle("s", Vec::new()));
+        may_move(client.jobs().wait("j", Duration::ZERO));
+        may_move(client.jobs().events("j").next());
+        may_move(client.plans().wait("p", Duration::ZERO));
+        may_move(client.sessions().connect("s", 0));
+        may_move(client.events(&[]));
+        let worker = Worker::new(WorkerOptions::new(["http://h"], "n")).unwrap();
+        let handler = |job: Job| async move { Ok::<_, Failure>(job.payload) };
+        may_move(worker.run(handler, std::future::pending()));
+    }
+}
