@@ -9,7 +9,17 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// So many of the other URLs that were not reached either are named in the text of an error.
 const OTHERS_NAMED_MAX: usize = 16;
 
-/// Why a call did not succeed.
+/// Why a call did not succeed. Two questions say what to do:
+///
+/// | [`is_retryable`](Self::is_retryable) | [`may_be_done`](Self::may_be_done) | the same call |
+/// |---|---|---|
+/// | yes | no | make it again later: nothing was done, so its key may be another one |
+/// | yes | yes | make it again later, under the same key. Where it had none, look first what was done |
+/// | no | yes | look what was done. Under the same key it is harmless, and may fail again |
+/// | no | no | give it up, or change it: [`problem`](Self::problem) says why, and what is allowed |
+///
+/// A call without a key says itself whether it is harmless to repeat. The library has tried a call again for as long as
+/// [`crate::Retry`] says before that ends with an error which is retryable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

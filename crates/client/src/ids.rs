@@ -1,7 +1,4 @@
 //! Distributed ids: issuing and decoding them, and configuring tags and sequences.
-//!
-//! Ids are texts of digits, as in the API; each fits a `u64`. A call that is tried again may leave a gap; no
-//! id is ever issued twice.
 
 use wire::List;
 use wire::ids::{
@@ -13,7 +10,24 @@ use crate::observe::Page;
 use crate::transport::Call;
 use crate::{Client, Result};
 
-/// The calls about ids.
+/// The calls about ids. Those but UUIDs are texts of digits, as in the API, and each fits a `u64`. A call that is tried
+/// again or dropped may leave a gap; no id is ever issued twice.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use client::Client;
+/// use client::wire::ids::SequenceRequest;
+///
+/// let fencepost = Client::new(["http://127.0.0.1:7070"], None)?;
+/// // Snowflakes need no setup, and rise by time. Ask for many at once: each call is a request.
+/// let orders = fencepost.ids().snowflakes(1_000).await?.ids;
+/// // A sequence is made once, with the scope `admin`; to make it again changes nothing.
+/// fencepost.ids().set_sequence("invoice", &SequenceRequest::default()).await?;
+/// let invoice: u64 = fencepost.ids().sequence("invoice", 1).await?.ids[0].parse()?;
+/// println!("{} ids of orders, and invoice {invoice}", orders.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ids<'a>(&'a Client);
 

@@ -106,7 +106,8 @@ impl Jobs<'_> {
     }
 
     /// One job, as soon as it is FINISHED, or as it is when the time is over. Failures in between are retried
-    /// as for any call.
+    /// as for any call, also beyond the time: an absence of the daemon that outlasts [`crate::Retry::total_max`] ends the
+    /// wait with an error that is retryable, and the caller waits again.
     ///
     /// # Errors
     /// [`crate::Error`].

@@ -2,19 +2,37 @@
 //! handler for each, and keeps each result until the scheduler has it.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), client::Error> {
-//! use client::node::{Failure, Job, Worker, WorkerOptions};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use client::node::{Ended, Event, Failure, Job, Worker, WorkerOptions};
 //! use client::wire::Json;
+//! use tokio::signal::unix::{SignalKind, signal};
 //!
-//! let mut options = WorkerOptions::new(["http://127.0.0.1:7070"], "gpu-7");
+//! # async fn count(words: &[String]) -> Result<Json, Failure> {
+//! #     Json::of(&words.len()).map_err(|error| Failure::lasting(error.to_string()))
+//! # }
+//! let mut options = WorkerOptions::new(["http://127.0.0.1:7070", "http://127.0.0.1:7071"], "gpu-7");
 //! options.capacity = 4;
 //! options.labels.push("gpu".to_owned());
 //! let handler = |job: Job| async move {
 //!     let words: Vec<String> = job.payload.read().map_err(|error| Failure::lasting(error.to_string()))?;
 //!     job.progress.send(Some(50.0), None);
-//!     Json::of(&words.len()).map_err(|error| Failure::lasting(error.to_string()))
+//!     // A handler that does not look at `stop` is dropped a while after it should have stopped.
+//!     tokio::select! {
+//!         counted = count(&words) => counted,
+//!         why = job.stop.requested() => Err(Failure::passing(why.to_string())),
+//!     }
 //! };
-//! Worker::new(options)?.run(handler, std::future::pending()).await?;
+//! let worker = Worker::new(options)?.with_observer(|event| {
+//!     if let Event::Lost { reason, .. } = event {
+//!         eprintln!("no connection: {reason}");
+//!     }
+//! });
+//! // With SIGTERM it takes no more jobs, and finishes those that it has.
+//! let mut terminated = signal(SignalKind::terminate())?;
+//! let ended = worker.run(handler, async move { terminated.recv().await; }).await?;
+//! if ended == Ended::Replaced {
+//!     eprintln!("another worker has this id");
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -135,21 +153,25 @@ impl WorkerOptions {
 }
 
 /// How long things may take. [`Duration::MAX`] stands for no limit.
+///
+/// A stop takes `drain_max`, `stop_grace` and `settle_max` together at most, and about a second to close the connection:
+/// 41 s by default. A process that is killed sooner may lose results, whose jobs run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long the worker tries to connect for the first time; without it, for ever. After the first
+    /// How long the worker tries to connect for the first time; without it, as by default, for ever. After the first
     /// connection it tries for ever.
     pub patience: Option<Duration>,
-    /// Longest pause before another connection. None is shorter than 100 ms.
+    /// Longest pause before another connection; 5 s by default. The first one is 200 ms, each further one twice as long,
+    /// and a random part of up to a half is left out. None is shorter than 100 ms.
     pub pause_max: Duration,
-    /// How long after its timeout a handler is asked to stop. The scheduler itself revokes an attempt that
-    /// runs for too long; this is for the case that it cannot reach the worker.
+    /// How long after its timeout a handler is asked to stop; 2 s by default. The scheduler itself revokes an attempt
+    /// that runs for too long; this is for the case that it cannot reach the worker.
     pub timeout_grace: Duration,
-    /// How long after it was told to stop a handler is dropped.
+    /// How long after it was told to stop a handler is dropped; 5 s by default.
     pub stop_grace: Duration,
-    /// How long running attempts may take to finish after the worker was told to stop.
+    /// How long running attempts may take to finish after the worker was told to stop; 30 s by default.
     pub drain_max: Duration,
-    /// How much longer, after the handlers' grace, results may take to be durable.
+    /// How much longer, after the handlers' grace, results may take to be durable; 5 s by default.
     pub settle_max: Duration,
 }
 

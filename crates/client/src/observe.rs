@@ -187,7 +187,8 @@ impl Client {
         self.call(&Call::get(&["v1", "stats"], &[])).await
     }
 
-    /// Whether the process runs.
+    /// Whether the process runs. With the usual [`crate::Retry`] a check that fails is repeated for up to three seconds,
+    /// and for longer at a silent host; with `attempts_max: 1` it is made once.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -195,7 +196,7 @@ impl Client {
         self.call(&Call::probe(&["healthz"])).await
     }
 
-    /// Whether the instance can serve, with its checks.
+    /// Whether the instance can serve, with its checks. It is repeated as [`Client::health`] is.
     ///
     /// # Errors
     /// [`crate::Error`]; a refusal that carries `checks` when it cannot serve.

@@ -43,6 +43,33 @@ pub struct TaskQuery {
 }
 
 /// The calls about plans.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use client::Client;
+/// use client::wire::Json;
+/// use client::wire::plans::{PlanRequest, PlanStatus, StageRequest, TaskRequest};
+///
+/// let fencepost = Client::new(["http://127.0.0.1:7070"], None)?;
+/// let stages = vec![
+///     StageRequest::new("backup", Json::of("pg_dump acme")?),
+///     StageRequest::new("migrate", Json::of("psql acme -f 7.sql")?),
+/// ];
+/// let request = PlanRequest { start: Some(true), ..PlanRequest::new(vec![TaskRequest::new("acme", stages)]) };
+/// // Under its key the plan is there once, however often this is repeated.
+/// let plan = fencepost.plans().create(&request, Some("roll-out-7")).await?;
+/// let plan = fencepost.plans().wait(&plan.id, Duration::from_secs(3_600)).await?;
+/// if plan.status == PlanStatus::Attention {
+///     // A person looks, corrects, and retries from the checkpoint: nothing runs again by itself.
+///     for task in plan.attention.unwrap_or_default() {
+///         eprintln!("{}: {}", task.tenant, task.reason.unwrap_or_default());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plans<'a>(&'a Client);
 
@@ -108,7 +135,8 @@ impl Plans<'_> {
 
     /// One plan, as soon as it is SUCCEEDED or CANCELLED, which it stays unless a task is retried, or ATTENTION, which waits for
     /// a person; or as it is when the time is over. It is read twice in a second; failures in between are retried as for any
-    /// call.
+    /// call, also beyond the time: an absence of the daemon that outlasts [`crate::Retry::total_max`] ends the wait with an
+    /// error that is retryable, and the caller waits again.
     ///
     /// # Errors
     /// [`crate::Error`]; `not_found` as for [`Plans::get`].

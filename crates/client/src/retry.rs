@@ -39,21 +39,23 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// failover: there every failure counts towards `attempts_max`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The number of failures of the second kind after which a call ends. With 1, the client never repeats a
-    /// request.
+    /// The number of failures of the second kind after which a call ends; 8 by default. With 1, the client never
+    /// repeats a request, nor does it ask another URL.
     pub attempts_max: u32,
-    /// Longest time for one call with all its attempts and pauses. A call ends earlier if the remaining time
-    /// is shorter than the next pause, or than connecting took in vain behind it. If it ends in the middle of an attempt that
-    /// reads, and the attempt before was refused, that refusal is the answer. A change may have been made then: its answer
-    /// counts as lost.
+    /// Longest time for one call with all its attempts and pauses; 30 s by default. A call ends earlier if the
+    /// remaining time is shorter than the next pause and the time for which it tried to connect before. If it ends in
+    /// the middle of an attempt that reads, and the attempt before was refused, that refusal is the answer. A change
+    /// may have been made then: its answer counts as lost.
     pub total_max: Duration,
-    /// Longest time for one attempt, connecting included, which may take 2 s. With a shorter time here or in `total_max`, a
-    /// change that is asked of a silent host counts as lost, though nothing was sent. An attempt that waits for an instance
-    /// which has left the cluster is given up sooner.
+    /// Longest time for one attempt; 15 s by default. It includes connecting, which may take 2 s: with a shorter time
+    /// here or in `total_max`, a change that is asked of a silent host counts as lost, though nothing was sent. An
+    /// attempt that waits for an instance which has left the cluster is given up sooner.
     pub attempt_max: Duration,
-    /// The first pause, before jitter; it doubles with each further one. None is shorter than 100 ms.
+    /// The first pause, before jitter; 200 ms by default. It doubles with each further one, and a random part of up to
+    /// a half is left out. None is shorter than 100 ms.
     pub pause_initial: Duration,
-    /// Longest pause, unless the daemon asks for a longer one.
+    /// Longest pause; 500 ms by default. Where the instance that was asked last says how long to wait (`retry_after_ms`,
+    /// or `Retry-After` in seconds; an hour at most), the pause is as long, and by up to a half of the usual one longer.
     pub pause_max: Duration,
 }
 

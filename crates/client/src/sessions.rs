@@ -2,23 +2,47 @@
 //! results. Jobs of a session may also be submitted like any others, with `session` and `ref`.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! # use client::wire::sessions::JobResult;
+//! # fn store(_result: &JobResult, _after_seq: u64) {}
+//! # async fn example(after_seq: u64) -> Result<(), Box<dyn std::error::Error>> {
 //! use client::Client;
 //! use client::sessions::Happening;
-//! use client::wire::{Json, jobs::JobRequest, sessions::SessionRequest};
+//! use client::wire::Json;
+//! use client::wire::jobs::JobRequest;
+//! use client::wire::sessions::{Ordering, SessionRequest};
 //!
 //! let fencepost = Client::new(["http://127.0.0.1:7070", "http://127.0.0.1:7071"], None)?;
-//! let session = fencepost.sessions().open(&SessionRequest::default(), None).await?;
-//! let mut socket = fencepost.sessions().connect(&session.id, 0).await?;
-//! socket.send("c1", JobRequest::new(Json::of("one")?)).await?;
-//! while let Some(happening) = socket.next().await? {
-//!     if let Happening::Result(result) = happening {
-//!         println!("{:?}: {:?}", result.client_ref, result.result);
-//!         break;
+//! // Jobs run one at a time, in the order in which they are sent. That is the default.
+//! let asked = SessionRequest { ordering: Some(Ordering::Strict), ..SessionRequest::default() };
+//! // Under its key a caller that starts anew gets the same session, and goes on behind the results that it has.
+//! let session = fencepost.sessions().open(&asked, Some("call-4711")).await?;
+//! let mut socket = fencepost.sessions().connect(&session.id, after_seq).await?;
+//! // One task sends while another reads. Sent again under its name, a job is the same job.
+//! let (sender, words) = (socket.sender(), [Json::of("one")?, Json::of("two")?]);
+//! let sending = tokio::spawn(async move {
+//!     for (n, word) in words.into_iter().enumerate() {
+//!         sender.send(&format!("c{n}"), JobRequest::new(word)).await?;
+//!     }
+//!     Ok::<(), client::Error>(())
+//! });
+//! let mut missing = 2;
+//! while missing > 0 {
+//!     match socket.next().await? {
+//!         Some(Happening::Result(result)) => {
+//!             store(&result, socket.after_seq());
+//!             missing -= 1;
+//!         }
+//!         Some(Happening::Problem(problem)) => return Err(problem.detail.into()),
+//!         // It connects again by itself, and sends what was not accepted again.
+//!         Some(Happening::Lost { reason, .. }) => eprintln!("no connection: {reason}"),
+//!         Some(_) => {}
+//!         // The session is closed.
+//!         None => break,
 //!     }
 //! }
+//! sending.await??;
 //! let remains = socket.close().await;
-//! println!("to go on later: {}", remains.after_seq);
+//! println!("{} jobs may not be accepted", remains.unaccepted.len());
 //! # Ok(())
 //! # }
 //! ```

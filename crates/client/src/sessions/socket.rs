@@ -135,6 +135,8 @@ impl SessionSocket {
 
     /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped, but for what
     /// [`Remains::unaccepted`] says of them.
+    ///
+    /// If the future is dropped, the socket closes all the same, and nobody learns what remains.
     pub async fn close(self) -> Remains {
         let Self { sender, mut deliveries, after_seq, is_over: _, stop, task } = self;
         drop(sender);
