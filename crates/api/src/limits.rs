@@ -102,6 +102,8 @@ pub const DETAIL_CHARS_MAX: usize = 400;
 pub const CURSOR_CHARS_MAX: usize = 256;
 /// How long the result of a check of the ledger's health is used.
 pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at the checks of `/readyz` for the metrics, before jitter.
+pub const CHECKS_SHOWN_EVERY: Duration = Duration::from_secs(5);
 /// The metric of the tag whose ids run out first shows no more, in seconds.
 pub const SEGMENT_LEFT_SECONDS_MAX: f64 = 3_600.0;
 /// When to ask an instance again that has not completed its start, in milliseconds.

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
+use ledger::jittered;
+use panic_guard::guarded;
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
 use crate::limits::{
-    BUS_DOWN_CHECK_MAX, HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX, STARTING_AGAIN_MS,
+    BUS_DOWN_CHECK_MAX, CHECKS_SHOWN_EVERY, HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX,
+    STARTING_AGAIN_MS,
 };
 use crate::loopback;
 use crate::recent::{Look, Recent};
@@ -19,6 +22,9 @@ use crate::refusal::{Answer, Refusal};
 use crate::routes;
 use crate::services::Awaited;
 use crate::state::{Shared, State};
+
+/// The checks of `/readyz`.
+const CHECKS: [&str; 4] = ["ledger", "bus", "snowflakes", "plans"];
 
 /// Says that the process runs
 #[utoipa::path(
@@ -60,7 +66,7 @@ fn without_reasons(refusal: Refusal) -> Refusal {
     })
 }
 
-async fn readiness(state: &Shared) -> Result<Ready, Refusal> {
+async fn readiness(state: &Arc<State>) -> Result<Ready, Refusal> {
     if let Some(refusal) = state.went_back() {
         let detail = "it went back in time, or is another one; nothing is served".to_owned();
         let ledger = Check { status: CheckStatus::Down, detail: Some(detail) };
@@ -259,6 +265,34 @@ fn warned(warnings: Vec<String>) -> Check {
     Check { status: CheckStatus::Warn, detail: Some(warnings.join("; ")) }
 }
 
+/// Shows in the metrics what `/readyz` says of each check, again and again, also where nobody asks for it: until the instance
+/// stops.
+pub async fn show_checks(state: Arc<State>) {
+    while !state.traffic.is_draining() {
+        guarded("the gauges of the checks", look_at_checks(&state)).await;
+        tokio::time::sleep(jittered(CHECKS_SHOWN_EVERY)).await;
+    }
+}
+
+async fn look_at_checks(state: &Arc<State>) {
+    let checks = match readiness(state).await {
+        Ok(ready) => ready.checks,
+        Err(refusal) => refusal.checks().unwrap_or_default(),
+    };
+    for of in CHECKS {
+        metrics::gauge!("fencepost_readyz_check", "of" => of).set(shown(checks.get(of)));
+    }
+}
+
+/// What the gauge of a check shows. Of one that was not made, as before the start is complete, nothing is wrong.
+fn shown(check: Option<&Check>) -> f64 {
+    check.map_or(0.0, |check| match check.status {
+        CheckStatus::Ok => 0.0,
+        CheckStatus::Warn => 1.0,
+        _ => 2.0,
+    })
+}
+
 /// Shows the metrics
 ///
 /// The metrics are in Prometheus' text format.
@@ -329,6 +363,13 @@ mod tests {
     fn a_bus_that_is_down_already_keeps_no_probe_waiting_for_a_second() {
         assert!(bus_check_max(false) < Duration::from_secs(1) / 2);
         assert_eq!(bus_check_max(true), HEALTH_TIMEOUT);
+    }
+
+    #[test]
+    fn the_gauge_of_a_check_tells_what_is_wrong_from_what_does_not_work() {
+        let of = |status| shown(Some(&Check { status, detail: None }));
+        let gauges = [of(CheckStatus::Ok), of(CheckStatus::Warn), of(CheckStatus::Down), shown(None)];
+        assert!(gauges.iter().zip([0.0, 1.0, 2.0, 0.0]).all(|(found, right)| *found == right), "{gauges:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Refusals: the problem that the caller sees for each internal error.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use domain::plan::Refused;
 use domain::{InstanceId, Nonce, TaskId};
 use ledger::{LastTold, Locker};
 use rand::RngExt;
+use wire::health::Check;
 use wire::problem::MEDIA_TYPE;
 use wire::{Code, Problem};
 
@@ -171,6 +173,11 @@ impl Refusal {
             problem.detail = locked_by_another(problem.tenant.as_deref().unwrap_or_default());
             (problem.plan, problem.task) = (None, None);
         })
+    }
+
+    /// The checks of `/readyz` that it names.
+    pub fn checks(self) -> Option<BTreeMap<String, Check>> {
+        self.problem.checks
     }
 
     /// The code and the detail, for one answer of many.

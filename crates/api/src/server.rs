@@ -182,6 +182,12 @@ impl Handle {
         self.state.settings.auth.replace(tokens);
     }
 
+    /// Shows in the metrics what `/readyz` says, until [`Self::drain`]. Run it once, within the runtime that outlives the
+    /// server.
+    pub async fn show_checks(self) {
+        ops::show_checks(self.state).await;
+    }
+
     /// Resolves when no request is in flight.
     pub async fn idle(&self) {
         self.state.traffic.idle().await;

@@ -203,6 +203,7 @@ impl Daemon {
         let (snowflakes, mut keeping) = generators::snowflakes(config, witness.remembered())?;
         let early = api::Early { snowflakes: snowflakes.clone(), metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
+        tokio::spawn(serving.api.clone().show_checks());
         let proof = keeping.proof().await;
         let patience = patience(config, proof);
         let runtimes = serving.arbiters.runtimes();

@@ -455,6 +455,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostTokensNotReloaded", "fencepost_file_refused"),
         ("FencepostCertificatesNotReloaded", "fencepost_file_refused"),
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
+        // An instance whose Redis is away serves, and no counter of its own need rise.
+        ("FencepostDegraded", "fencepost_readyz_check"),
     ] {
         let alert = alerts.iter().find(|alert| alert.name == name).unwrap();
         let used = read(&alert.fields["expr"]).unwrap().selectors;

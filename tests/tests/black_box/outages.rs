@@ -16,6 +16,9 @@ use crate::{patient, until};
 /// How long the outages last: longer than several tries of everything that tries again.
 const AWAY: Duration = Duration::from_secs(5);
 
+/// What the metrics say of the check of the bus.
+const BUS_CHECK: &str = "fencepost_readyz_check{of=\"bus\"}";
+
 /// The lines of an instance's log after so many bytes of it, and how bad each is.
 async fn lines(rig: &Rig, from: usize) -> Vec<(String, String)> {
     let log = rig.instance(0).await.whole_log();
@@ -93,11 +96,14 @@ async fn an_outage_of_redis_is_one_line_and_its_end_another() {
     let from = rig.instance(0).await.whole_log().len();
     ways[0].cut().await.unwrap();
     tokio::time::sleep(AWAY).await;
+    // Nobody has asked for `/readyz`.
+    until("the metrics show it", async || rig.series(0, BUS_CHECK).await == 2.0).await;
     ways[0].heal().await.unwrap();
     let end = "the bus is up";
     until("its end is told", async || lines(&rig, from).await.iter().any(|(_, message)| message == end))
         .await;
     ready(&rig).await;
+    until("the metrics show that it is over", async || rig.series(0, BUS_CHECK).await == 0.0).await;
     let seen = lines(&rig, from).await;
     let told: Vec<_> =
         told(&seen, end).into_iter().filter(|message| *message != "the bus may lose data").collect();

@@ -85,6 +85,8 @@ const TRAINS: &[&str] = &["nonces", "jobs", "sequences", "plans"];
 const OUTCOMES: &[&str] = &["succeeded", "failed", "cancelled", "timed_out"];
 /// What is deleted when it is old.
 const PURGED: &[&str] = &["keys", "audits", "instances", "jobs", "sessions", "plans", "bulks"];
+/// The checks of `/readyz`.
+const CHECKS: &[&str] = &["ledger", "bus", "snowflakes", "plans"];
 /// The statuses of tasks, and that of a stage of which nobody knows what it did.
 const TASK_STATUSES: &[&str] =
     &["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "PAUSED", "INTERRUPTED", "CANCELLED", "UNKNOWN"];
@@ -137,6 +139,8 @@ pub const METRICS: &[Metric] = &[
     gauge("process_max_fds", "The most file descriptors that may be open"),
     gauge("process_threads", "Threads of the process"),
     gauge("fencepost_build_info", "Always 1; the version of the daemon is a label").by(&["version"], &[]),
+    gauge("fencepost_readyz_check", "What /readyz says of each check: 0 for ok, 1 for warn, 2 for down; asked every 5 s")
+        .by(&["of"], &[&[CHECKS]]),
     gauge(
         "fencepost_clock_offset_seconds",
         "The machine's clock minus the database's, asked every 10 s; half a round trip uncertain",
