@@ -457,6 +457,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
         // An instance whose Redis is away serves, and no counter of its own need rise.
         ("FencepostDegraded", "fencepost_readyz_check"),
+        // A plan that is over its time, or waits for its resumption, need have no task that failed.
+        ("FencepostPlansWantAttention", "fencepost_plans"),
     ] {
         let alert = alerts.iter().find(|alert| alert.name == name).unwrap();
         let used = read(&alert.fields["expr"]).unwrap().selectors;

@@ -467,6 +467,7 @@ impl PlanActor {
                 Outcome::Written { at, locks } => {
                     let mut next = Arc::unwrap_or_clone(next);
                     step::count_locks(&next, &locks, at, actor.inner.config.lock_ms());
+                    step::log_attention(&actor.state, &next);
                     next.locked(locks);
                     actor.share.follow(&actor.state, &next, &writes.tasks);
                     actor.state = Arc::new(next);

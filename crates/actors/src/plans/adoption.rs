@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
-use domain::plan::{StageStatus, TaskStatus};
+use domain::plan::{PlanStatus, StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
 use ledger::jittered;
 use panic_guard::{again_after_panics, guarded, guarded_call};
@@ -148,6 +148,11 @@ impl Inner {
             })
         };
         let counted = self.counts.renew(counting).await.1?;
+        for status in PlanStatus::ALL.iter().copied() {
+            let plans =
+                counted.found.plans.iter().find(|(of, _)| *of == status).map_or(0, |(_, plans)| *plans);
+            metrics::gauge!("fencepost_plans", "status" => status.as_str()).set(plans as f64);
+        }
         let counts = &counted.found.tasks;
         let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
         for status in statuses.chain([StageStatus::Unknown.as_str()]) {

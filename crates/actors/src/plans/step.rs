@@ -190,6 +190,22 @@ pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)], at: Timest
     }
 }
 
+/// Logs what waits for a person from this step on: tasks that failed or were interrupted, and a plan that begins none of its
+/// others.
+pub(super) fn log_attention(before: &PlanState, now: &PlanState) {
+    for (was, task) in before.tasks.iter().zip(&now.tasks) {
+        if task.status.wants_attention() && !was.status.wants_attention() {
+            let (resource, status) = (Resource::tenant(&task.spec.tenant), task.status.as_str());
+            tracing::warn!(plan = %now.id, task = %task.id, %resource, status, "a task waits for a person");
+        }
+    }
+    let is_halted = now.is_halted && !before.is_halted;
+    let is_over_time = now.is_over_time && !before.is_over_time;
+    if is_halted || is_over_time {
+        tracing::warn!(plan = %now.id, is_halted, is_over_time, "a plan begins no further task by itself");
+    }
+}
+
 /// Logs and counts a lock that was refused.
 pub(super) fn count_conflict(locker: &Locker) {
     count_asked("held", 1);

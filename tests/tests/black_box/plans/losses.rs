@@ -135,6 +135,16 @@ async fn a_restart_of_the_embedded_form_finds_everything_and_begins_nothing() {
     rig.end(0, Signal::Kill).await;
     rig.instance(0).await.start().await.unwrap();
     is_interrupted(&made).await;
+    for words in [["a task waits for a person", &made.tasks[0]], ["a plan begins no further task", &made.id]]
+    {
+        until("the log says so", async || {
+            let log = rig.instance(0).await.whole_log();
+            log.lines().any(|line| words.iter().all(|word| line.contains(word)))
+        })
+        .await;
+    }
+    let waiting = "fencepost_plans{status=\"ATTENTION\"}";
+    until("the metrics say so", async || metric(&rig, waiting).await == 1.0).await;
     // The tenant is locked for others, also after a second restart.
     let other = plan(&[task("free", &[echo(json!(1))]), task("acme", &[echo(json!(1))])]);
     for _ in 0..2 {

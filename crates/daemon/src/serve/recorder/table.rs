@@ -87,6 +87,8 @@ const OUTCOMES: &[&str] = &["succeeded", "failed", "cancelled", "timed_out"];
 const PURGED: &[&str] = &["keys", "audits", "instances", "jobs", "sessions", "plans", "bulks"];
 /// The checks of `/readyz`.
 const CHECKS: &[&str] = &["ledger", "bus", "snowflakes", "plans"];
+/// The statuses of plans.
+const PLAN_STATUSES: &[&str] = &["CREATED", "RUNNING", "PAUSED", "ATTENTION", "SUCCEEDED", "CANCELLED"];
 /// The statuses of tasks, and that of a stage of which nobody knows what it did.
 const TASK_STATUSES: &[&str] =
     &["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "PAUSED", "INTERRUPTED", "CANCELLED", "UNKNOWN"];
@@ -291,6 +293,7 @@ pub const METRICS: &[Metric] = &[
     gauge("fencepost_redis_half_moved_slots", "Hash slots of a Redis Cluster that are half moved, and refuse scripts for it"),
     gauge("fencepost_inbox_pending", "Messages of other instances that wait in this instance's inbox"),
     // Plans.
+    gauge("fencepost_plans", "Plans of the cluster that are kept, by status").by(&["status"], &[&[PLAN_STATUSES]]),
     gauge("fencepost_plan_tasks", "Tasks of the cluster's plans that are not over, by status")
         .by(&["status"], &[&[TASK_STATUSES]]),
     gauge(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use domain::job::{Outcome, Revoked, State};
-use domain::plan::{StageStatus, TaskStatus};
+use domain::plan::{PlanStatus, StageStatus, TaskStatus};
 
 use super::super::reload::Reload;
 use super::table::METRICS;
@@ -210,6 +210,8 @@ fn the_values_from_the_start_are_all_that_there_are() {
     assert_eq!(values("fencepost_dispatch_revoked_total", 0), BTreeSet::from(reasons));
     let reloads = [Reload::Done, Reload::Refused, Reload::Waits].map(Reload::as_str);
     assert_eq!(values("fencepost_token_reload_total", 0), BTreeSet::from(reloads));
+    let statuses = PlanStatus::ALL.iter().map(|status| status.as_str()).collect();
+    assert_eq!(values("fencepost_plans", 0), statuses);
     let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
     let statuses = statuses.chain([StageStatus::Unknown.as_str()]).collect();
     assert_eq!(values("fencepost_plan_tasks", 0), statuses);
