@@ -47,6 +47,7 @@ mod rates;
 mod refusal;
 mod report_queue;
 mod results;
+mod revocations;
 mod scheduler;
 mod sessions;
 mod sockets;

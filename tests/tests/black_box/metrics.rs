@@ -299,6 +299,11 @@ async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_res
     let job = of["job"].as_str().map(str::to_owned);
     let me = rig.instance(0).await.ready().instance.clone();
     assert_eq!(told, [job, Some("result".to_owned()), Some("1".to_owned()), Some(me)], "{line}");
+    let line = log.lines().find(|line| line.contains("an attempt was taken back"));
+    let line: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("{log}"))).unwrap();
+    let told = ["level", "reason", "node", "job", "attempt"].map(|field| line[field].as_str());
+    let job = of["job"].as_str();
+    assert_eq!(told, [Some("INFO"), Some("timed_out"), Some("h"), job, Some("1")], "{line}");
     hand.say(heartbeat(json!([]))).await;
     let second = hand.given().await;
     hand.say(done(&second, "good")).await;

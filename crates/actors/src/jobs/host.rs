@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Assignment, Attempt, Revoked, State};
+use domain::job::{Assignment, Attempt, State};
 use domain::lane::JobNotice;
 use domain::{InstanceId, JobId, LaneId};
 
@@ -15,6 +15,7 @@ use super::messages::Ends;
 use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
 use super::results::ResultWriter;
+use super::revocations;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};
 
@@ -79,11 +80,13 @@ impl InstanceHost {
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
             }
             JobNotice::Requeued(job, attempt, placed, why) => {
-                count_revoked(why);
+                revocations::note(job, attempt, Some(&placed.node), why);
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Ended(job, class, attempt, placed, outcome, why) => {
-                why.into_iter().for_each(count_revoked);
+                if let Some(why) = why {
+                    revocations::note(job, attempt, placed.as_ref().map(|placed| &placed.node), why);
+                }
                 self.rates.finished(&class, outcome);
                 self.inter_instance.finished(lane, job, attempt);
                 self.waiters.finished(job);
@@ -97,8 +100,4 @@ impl InstanceHost {
             }
         }
     }
-}
-
-fn count_revoked(why: Revoked) {
-    metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
 }

@@ -29,6 +29,7 @@ use super::messages::{
 };
 use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
+use super::revocations;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};
 
@@ -391,7 +392,7 @@ impl ResultWriter {
         let policy = if is_anothers { None } else { self.gateway.recorded(job, attempt) };
         let Some(Consequence { event, outcome }) = follows else { return };
         if let Err(Failure { ended: Ended::Revoked(why), .. }) = &result.output {
-            metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+            revocations::note(job, attempt, Some(node), *why);
         }
         let (lane, class) = match &policy {
             Some(policy) => (Some(policy.lane.clone()), policy.class.clone()),
