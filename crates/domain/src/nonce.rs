@@ -119,6 +119,15 @@ impl Change {
             Self::Grant { nonce, .. } | Self::Move { nonce, .. } | Self::Expire { nonce, .. } => *nonce,
         }
     }
+
+    /// Whether its nonce is QUARANTINED from it on.
+    #[must_use]
+    pub const fn quarantines(&self) -> bool {
+        matches!(
+            self,
+            Self::Move { to: Status::Quarantined, .. } | Self::Expire { to: Status::Quarantined, .. }
+        )
+    }
 }
 
 /// What happens to a hold that runs out.

@@ -246,7 +246,7 @@ impl SignerActor {
         };
         self.call(context, acquire, move |actor, result, context| {
             let result = result.map(|(acquired, sent, loaded)| {
-                actor.loaded = loaded.map(|loaded| loaded.map_err(|error| failure(&error)));
+                actor.loaded = loaded.map(|loaded| loaded.map_err(|error| failure(&actor.signer, &error)));
                 actor.note_acquired(acquired, sent, mode)
             });
             actor.tell(context, |state, moment| state.acquired(result, moment));
@@ -294,7 +294,7 @@ impl SignerActor {
         let call = self.inner.runtime.spawn(call).into_actor(self);
         context.spawn(call.map(|result, actor, context| {
             let result = match result {
-                Ok(result) => result.map_err(|error| failure(&error)),
+                Ok(result) => result.map_err(|error| failure(&actor.signer, &error)),
                 Err(error) => {
                     tracing::error!(%error, signer = %actor.signer, "a call to the ledger panicked");
                     Err(LedgerFailure::Defect)
@@ -337,7 +337,7 @@ impl SignerActor {
             {
                 actor.inner.clock.saw(*at, sent, Instant::now());
             }
-            let result = result.map_err(|error| failure(&error));
+            let result = result.map_err(|error| failure(&actor.signer, &error));
             actor.tell(context, |state, moment| state.committed(id, result, moment));
         }));
     }
@@ -402,6 +402,12 @@ impl SignerActor {
                     "the database's clock jumped during holds that ran out; their nonces are quarantined"
                 );
             }
+            Note::Quarantined { nonces, lowest } => {
+                tracing::info!(
+                    signer = %self.signer, nonces, %lowest,
+                    "nonces are quarantined until their holds or an operator settle them"
+                );
+            }
             Note::FenceRejected { op, token } => {
                 let (resource, instance) = (&self.resource, &self.inner.config.owner);
                 metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);
@@ -434,12 +440,12 @@ impl Drop for SignerActor {
     }
 }
 
-fn failure(error: &ledger::Error) -> LedgerFailure {
+fn failure(signer: &SignerId, error: &ledger::Error) -> LedgerFailure {
     if error.is_retryable() {
-        tracing::debug!(%error, "the ledger did not answer; beginning again");
+        tracing::debug!(%signer, %error, "the ledger did not answer; beginning again");
         return LedgerFailure::Away;
     }
-    tracing::error!(%error, "the ledger failed");
+    tracing::error!(%signer, %error, "the ledger failed");
     LedgerFailure::Defect
 }
 

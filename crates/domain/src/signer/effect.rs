@@ -79,6 +79,13 @@ pub enum Note {
     Granted(usize),
     /// So many holds ran out while the database's clock jumped, and their nonces are quarantined.
     Doubtful(usize),
+    /// Nonces are quarantined from a commit on.
+    Quarantined {
+        /// How many.
+        nonces: usize,
+        /// The lowest of them.
+        lowest: Nonce,
+    },
     /// A batch of this kind was fenced.
     FenceRejected {
         /// The kind.

@@ -599,6 +599,22 @@ fn a_hold_over_which_the_clock_jumped_is_quarantined_whatever_the_policy_says() 
     world.settle_down();
     let states: Vec<_> = world.rows.values().map(|row| row.status).collect();
     assert_eq!(states, [Status::Released, Status::Quarantined]);
+    assert_eq!(world.quarantined, [(1, nonce(1))]);
+}
+
+#[test]
+fn what_is_quarantined_is_noted_once_and_when_it_is_written() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(3));
+    world.settle_down();
+    let holds = world.granted.clone();
+    world.ask(settle(&holds[1..], &Outcome::Unknown));
+    until_commit(&mut world);
+    assert!(world.quarantined.is_empty(), "nothing is written yet");
+    world.settle_down();
+    world.ask(settle(&holds[1..], &Outcome::Unknown));
+    world.settle_down();
+    assert_eq!(world.quarantined, [(2, nonce(1))]);
 }
 
 #[test]

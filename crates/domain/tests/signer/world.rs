@@ -112,6 +112,8 @@ pub struct World {
     pub granted: Vec<(Nonce, HoldId)>,
     /// As many nonces were granted, as the metric counts them.
     pub counted: usize,
+    /// How many nonces were quarantined each time, and the lowest of them, as the log has it.
+    pub quarantined: Vec<(usize, Nonce)>,
     pub commands: Vec<(Command, Rc<Cell<bool>>)>,
     /// What the last change of the policy was answered with.
     policy_answered: Option<Policy>,
@@ -169,6 +171,7 @@ impl World {
             keys: HashMap::new(),
             granted: Vec::new(),
             counted: 0,
+            quarantined: Vec::new(),
             commands: Vec::new(),
             policy_answered: None,
             locked: HashMap::new(),
@@ -399,6 +402,7 @@ impl World {
                 }
                 Effect::Note(Note::Diverged { op }) => panic!("{op}: a row was not as its owner knew it"),
                 Effect::Note(Note::Granted(nonces)) => self.counted += nonces,
+                Effect::Note(Note::Quarantined { nonces, lowest }) => self.quarantined.push((nonces, lowest)),
                 Effect::Note(_) => {}
                 Effect::Stop => {
                     // What a round reads that was given up is nobody's loss.

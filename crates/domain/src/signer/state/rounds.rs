@@ -376,6 +376,11 @@ impl<R: Caller> SignerState<R> {
         if committed.granted > 0 {
             effects.push(Effect::Note(Note::Granted(committed.granted)));
         }
+        let mut quarantined = committed.moved.iter().filter(|change| change.quarantines());
+        if let Some(lowest) = quarantined.next().map(Change::nonce) {
+            let nonces = 1 + quarantined.count();
+            effects.push(Effect::Note(Note::Quarantined { nonces, lowest }));
+        }
         effects
             .extend(committed.replies.into_iter().map(|(caller, answer)| Effect::Reply(caller, Ok(answer))));
     }
