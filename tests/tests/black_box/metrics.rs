@@ -462,6 +462,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
         // An instance whose Redis is away serves, and no counter of its own need rise.
         ("FencepostDegraded", "fencepost_readyz_check"),
+        // A purge that fails all the time leaves the instance ready.
+        ("FencepostPurgesFail", "fencepost_purge_failures_total"),
         // A plan that is over its time, or waits for its resumption, need have no task that failed.
         ("FencepostPlansWantAttention", "fencepost_plans"),
     ] {
