@@ -64,14 +64,14 @@ impl Upkeep {
         let sweep = {
             let (signers, settings, every) = (signers.clone(), settings.clone(), settings.sweep_every);
             let mut after = None;
-            tokio::spawn(repeat(every, stopped.clone(), async move || {
+            tokio::spawn(repeat("sweep", every, stopped.clone(), async move || {
                 sweep(&signers, &settings, &mut after).await
             }))
         };
         let purge = {
             let (signers, every) = (signers.clone(), settings.purge_every);
             let mut purges = Purges::new();
-            tokio::spawn(repeat(every, stopped.clone(), async move || {
+            tokio::spawn(repeat("purge", every, stopped.clone(), async move || {
                 purge(&signers, &settings, &mut purges).await;
                 Ok(())
             }))
@@ -79,11 +79,14 @@ impl Upkeep {
         let look = {
             let ledger = signers.inner.ledger.clone();
             // The ledger logs what has changed.
-            tokio::spawn(repeat(LOOK_EVERY, stopped.clone(), async move || ledger.check().await.map(drop)))
+            tokio::spawn(repeat("health", LOOK_EVERY, stopped.clone(), async move || {
+                ledger.check().await.map(drop)
+            }))
         };
         let mut rest = CountRest::new();
-        let gauges =
-            tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers, &mut rest).await));
+        let gauges = tokio::spawn(repeat("gauges", GAUGES_EVERY, stopped, async move || {
+            gauges(&signers, &mut rest).await
+        }));
         Self { stop, tasks: vec![sweep, purge, look, gauges] }
     }
 
@@ -99,7 +102,9 @@ impl Upkeep {
     }
 }
 
+/// Does a step again and again. `of` is for the log.
 async fn repeat(
+    of: &'static str,
     every: Duration,
     mut stopped: watch::Receiver<bool>,
     mut step: impl AsyncFnMut() -> ledger::Result<()>,
@@ -113,18 +118,19 @@ async fn repeat(
         let begun = Instant::now();
         match guarded("the upkeep of signers", step()).await {
             Some(Ok(())) | None => {}
-            Some(Err(error)) => log_failure(&error, &told),
+            Some(Err(error)) => log_failure(of, &error, &told),
         }
         tracing::trace!(took = ?begun.elapsed(), "upkeep");
     }
 }
 
-/// Logs a failure of the upkeep. One that does not end by itself has a line at ERROR, once a minute for each `told`.
-fn log_failure(error: &ledger::Error, told: &LastTold) {
+/// Logs a failure of the upkeep, and of which part. One that does not end by itself has a line at ERROR, once a minute for each
+/// `told`.
+fn log_failure(of: &'static str, error: &ledger::Error, told: &LastTold) {
     if error.is_retryable() || !told.is_due() {
-        tracing::debug!(%error, "upkeep waits for the ledger");
+        tracing::debug!(of, %error, "upkeep waits for the ledger");
     } else {
-        tracing::error!(%error, "upkeep failed");
+        tracing::error!(of, %error, "upkeep failed");
     }
 }
 
@@ -196,16 +202,16 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings, purges: &mut Purges
     let purge_keys = move |kept_ms, limit| ledger.purge_keys(kept_ms, limit);
     if let Err(error) = purge_rows(signers, settings.keep_keys, keys, purge_keys).await {
         count_failure("keys");
-        log_failure(&error, keys_told);
+        log_failure("keys", &error, keys_told);
     }
     let purge_audits = move |kept_ms, limit| ledger.purge_audits(kept_ms, limit);
     if let Err(error) = purge_rows(signers, AUDIT_KEPT, audits, purge_audits).await {
         count_failure("audits");
-        log_failure(&error, audits_told);
+        log_failure("audits", &error, audits_told);
     }
     if let Err(error) = purge_instances(signers, settings.keep_instances).await {
         count_failure("instances");
-        log_failure(&error, instances_told);
+        log_failure("instances", &error, instances_told);
     }
 }
 
@@ -301,7 +307,7 @@ mod tests {
     async fn a_step_that_panics_is_followed_by_others() {
         let (stop, stopped) = watch::channel(false);
         let steps = AtomicUsize::new(0);
-        repeat(LOOK_EVERY, stopped, async || {
+        repeat("a test", LOOK_EVERY, stopped, async || {
             assert!(steps.fetch_add(1, Ordering::Relaxed) > 0, "made on purpose");
             stop.send(true).unwrap();
             Ok(())
