@@ -250,8 +250,9 @@ impl ResultWriter {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%error, %node, "the ledger refused a result");
-                    left.clear();
+                    for NodeResult { job, attempt, .. } in left.drain(..).map(|n| &results[n]) {
+                        tracing::error!(%error, %node, %job, %attempt, "the ledger refused a result");
+                    }
                 }
             }
         }
