@@ -458,6 +458,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostMessagesRejected", "fencepost_forward_unproven_total"),
         // A refusal is counted and logged in one moment, and what was read before stays in force until the files are taken.
         ("FencepostTokensNotReloaded", "fencepost_file_refused"),
+        // A token that was taken away stays good as long as the audit takes no entry of it.
+        ("FencepostTokensNotReloaded", "fencepost_token_reload_total"),
         ("FencepostCertificatesNotReloaded", "fencepost_file_refused"),
         ("FencepostCertificateExpires", "fencepost_tls_certificate_expires_seconds"),
         // An instance whose Redis is away serves, and no counter of its own need rise.
