@@ -21,6 +21,7 @@ use crate::recent::{Look, Recent};
 use crate::refusal::{Answer, Refusal};
 use crate::routes;
 use crate::services::Awaited;
+use crate::shares::Kind;
 use crate::state::{Shared, State};
 
 /// The checks of `/readyz`.
@@ -302,6 +303,10 @@ fn shown(check: Option<&Check>) -> f64 {
 )]
 pub async fn metrics(state: Shared) -> HttpResponse {
     metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
+    for (of, kind) in [("reading", Kind::Reading), ("sending", Kind::Sending)] {
+        metrics::gauge!("fencepost_callers_bytes", "of" => of).set(state.shares.in_use(kind) as f64);
+    }
+    metrics::gauge!("fencepost_sockets").set(state.shares.in_use(Kind::Sockets) as f64);
     if state.is_open() {
         metrics::gauge!("fencepost_pool_in_use", "pool" => state.ledger.kind().as_str())
             .set(f64::from(state.ledger.connections_in_use()));

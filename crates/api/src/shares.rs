@@ -69,7 +69,6 @@ impl Used {
         self.amounts[kind as usize].fetch_sub(amount, Ordering::Relaxed);
     }
 
-    #[cfg(test)]
     fn of(&self, kind: Kind) -> usize {
         self.amounts[kind as usize].load(Ordering::Relaxed)
     }
@@ -120,7 +119,6 @@ impl Shares {
     }
 
     /// How much all callers have in use.
-    #[cfg(test)]
     pub fn in_use(&self, kind: Kind) -> usize {
         self.in_all.of(kind)
     }

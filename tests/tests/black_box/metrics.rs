@@ -531,6 +531,7 @@ async fn a_socket_or_an_event_stream_counts_as_answered_when_it_opens_and_is_in_
     }
     // The scrape alone.
     assert!(shown.lines().any(|line| line == "fencepost_http_requests_in_flight 1"), "{shown}");
+    assert!(shown.lines().any(|line| line == "fencepost_sockets 1"), "{shown}");
     let hello = r#"{"type":"hello","node_id":"n","capacity":1,"running":[]}"#;
     socket.send(Message::text(hello)).await.unwrap();
     assert_eq!(first(&mut socket).await, "welcome", "it is open");

@@ -166,6 +166,9 @@ pub const METRICS: &[Metric] = &[
         "fencepost_http_requests_in_flight",
         "Requests whose answer has not begun; sockets and event streams that are open are not among them",
     ),
+    gauge("fencepost_callers_bytes", "Bytes of bodies that are being read, and of answers that wait for their readers")
+        .by(&["of"], &[&[&["reading", "sending"]]]),
+    gauge("fencepost_sockets", "Sockets of nodes and of sessions' clients that are open"),
     counter("fencepost_trace_spans_total", "Spans for the collector of traces, by what came of them")
         .by(&["result"], &[&[&["sent", "dropped"]]]),
     counter("fencepost_forward_total", "Requests for keys of other instances, by what came of them").by(
