@@ -201,7 +201,7 @@ impl Socket {
         let Self { id, outlet, closing, .. } = self;
         let reason = match closing {
             Some(Closing::ByServer(code, why)) => {
-                tracing::debug!(session = %id, ?code, why, "a client's socket is closed");
+                log_end(&id, code, &why);
                 Some(CloseReason { code, description: Some(why) })
             }
             Some(Closing::ByClient(reason)) => reason.map(|reason| reason.code.into()),
@@ -696,6 +696,17 @@ struct Named {
 /// The `ref` in the text of a frame, if it is an object that has one.
 fn named_in(text: &str) -> Option<String> {
     serde_json::from_str(text).ok().and_then(|Object(Named { client_ref })| client_ref)
+}
+
+/// Says why the instance ends a client's socket: at INFO where that is for what the client does, for its token, or for want of
+/// room.
+fn log_end(session: &SessionId, code: CloseCode, why: &str) {
+    let code = u16::from(code);
+    if matches!(code, close::NORMAL | close::GOING_AWAY) {
+        tracing::debug!(%session, code, why, "a client's socket is closed");
+    } else {
+        tracing::info!(%session, code, why, "a client's socket is closed");
+    }
 }
 
 /// Waits for the future, if there is one, and takes it away; without one, waits for ever.

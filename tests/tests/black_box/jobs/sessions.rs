@@ -547,6 +547,12 @@ async fn what_a_client_says_wrong_is_told_and_sinks_nothing_else() {
     // The other side may be gone before all of it is written.
     let _ = long.socket.send(Message::text("x".repeat(8 << 20))).await;
     assert_eq!(long.closed().await, 4400);
+    until("the log says why", async || {
+        let log = rig.instance(0).await.whole_log();
+        let words = ["a client's socket is closed", "\"INFO\"", "4400", session.as_str()];
+        log.lines().any(|line| words.iter().all(|word| line.contains(word)))
+    })
+    .await;
     let gpus = open(&rig, 0, json!({"requires": ["gpu"]})).await;
     let labels: Vec<_> = (0..16).map(|number| format!("l{number}")).collect();
     let many_labels = with(echo(1), json!({"session": gpus, "requires": labels}));
