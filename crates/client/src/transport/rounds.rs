@@ -369,8 +369,8 @@ mod tests {
         let client = Client::new(["http://h"], None).unwrap().with_retry(retry);
         let (base, call) = (base_url::parse("http://h").unwrap(), Call::act(&["v1"]));
         let is_silent = || {
-            let (url, reason) = (shown(&base), "no connection in time".to_owned());
-            Failure::unanswered(Error::Unreachable { url, reason, source: "late".into() })
+            let (url, reason, others) = (shown(&base), "no connection in time".to_owned(), Vec::new());
+            Failure::unanswered(Error::Unreachable { url, reason, others, source: "late".into() })
         };
         let is_held = || Failure::refused(Problem::new(Code::LeaseHeld, "because"), None);
         let goes_on = |attempts: Vec<(Duration, Failure)>| {
