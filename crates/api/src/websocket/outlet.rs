@@ -236,6 +236,16 @@ mod tests {
         assert_eq!(unread.shares.in_use(Kind::Sending), 0);
     }
 
+    #[test]
+    fn nothing_takes_or_waits_for_room_of_a_connection_that_is_gone() {
+        let unread = unread(100_000);
+        let _others = unread.shares.take(Kind::Sending, None, 50_000).unwrap();
+        assert!(unread.took_room(40_000) && !unread.took_room(20_000), "others have the room");
+        unread.end();
+        assert!(unread.took_room(60_000), "others have the room, and it is not needed");
+        assert_eq!(unread.shares.in_use(Kind::Sending), 50_000, "the others'");
+    }
+
     #[actix_web::test]
     async fn a_message_that_waits_for_room_is_not_sent_when_the_connection_is_gone() {
         let dir = TempDir::new().unwrap();
