@@ -613,17 +613,21 @@ mod tests {
         let owner = InstanceId::parse(&"i".repeat(domain::limits::INSTANCE_ID_CHARS_MAX)).unwrap();
         let lost = Refusal::owner_lost(&owner);
         assert!(!lost.to_string().contains(SILENT), "the ledger is not known to be away: {lost}");
+        let without_a_key = "if it had none, look first: the repetition may do it twice";
         let unsure = [
-            lost,
-            Refusal::perhaps_written(),
-            actors::jobs::Refusal::LedgerUnavailable.into(),
-            actors::signers::Refusal::LedgerUnavailable.into(),
-            Inside::LedgerUnavailable.into(),
+            (lost, without_a_key),
+            (Refusal::perhaps_written(), without_a_key),
+            (actors::jobs::Refusal::LedgerUnavailable.into(), without_a_key),
+            (actors::signers::Refusal::LedgerUnavailable.into(), without_a_key),
+            (Inside::LedgerUnavailable.into(), "look, then send"),
+            (Inside::LedgerUnavailable.into(), "a plan or a retry under the same Idempotency-Key"),
+            (Inside::LedgerUnavailable.into(), "a retry without one with the same `expect`"),
         ];
-        for refusal in unsure {
+        for (refusal, said_too) in unsure {
             let (code, detail) = refusal.code_and_detail();
             assert_eq!(code, Code::LedgerUnavailable);
-            for said in ["not known whether anything was written", "under the same Idempotency-Key", "look"] {
+            for said in ["not known whether anything was written", "under the same Idempotency-Key", said_too]
+            {
                 assert!(detail.contains(said), "{detail}");
             }
             assert!(!detail.contains("a grant") && !detail.ends_with('…'), "{detail}");
