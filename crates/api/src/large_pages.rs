@@ -94,13 +94,16 @@ mod tests {
     use crate::limits::Limit;
     use crate::shares::Shares;
 
+    /// The time for a page that is to take none.
+    const TIME_ENOUGH: Duration = Duration::from_secs(3_600);
+
     fn shares(bytes: usize) -> Shares {
         Shares::new(|_| Limit { in_all: bytes, of_token: bytes })
     }
 
     /// Room of these shares, and time enough.
     fn room(shares: &Shares) -> Room {
-        Room { share: shares.none(Kind::Sending, None), until: Instant::now() + Duration::from_secs(3_600) }
+        Room { share: shares.none(Kind::Sending, None), until: Instant::now() + TIME_ENOUGH }
     }
 
     /// An item of this record, so long.
@@ -151,14 +154,14 @@ mod tests {
         }
     }
 
-    #[actix_web::test]
+    #[tokio::test(start_paused = true)]
     async fn a_page_that_has_an_item_waits_for_no_more_when_its_time_is_over() {
         let read = async |after: Option<u32>, _: u32| match after {
             None => Ok(vec![1]),
             Some(_) => std::future::pending().await,
         };
-        let room = Room { until: Instant::now() + Duration::from_millis(50), ..room(&shares(usize::MAX)) };
-        let page = page(room, "x", None, 10, read, |n| item(*n, 1)).await.unwrap();
+        let page = page(room(&shares(usize::MAX)), "x", None, 10, read, |n| item(*n, 1));
+        let page = tokio::time::timeout(2 * TIME_ENOUGH, page).await.expect("it ends").unwrap();
         assert_eq!((page.items.len(), page.next_cursor.as_deref()), (1, Some("x.1")));
     }
 
