@@ -190,9 +190,16 @@ pub fn event(kind: &str, id: Option<&str>, data: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use actix_web::test::TestRequest;
+    use tempfile::TempDir;
     use wire::Json;
 
     use super::*;
+    use crate::auth::Auth;
+    use crate::settings::Settings;
+    use crate::tests::state_with;
 
     #[test]
     fn events_are_lines_whatever_the_json_looks_like() {
@@ -201,5 +208,28 @@ mod tests {
             "event: job\nid: 1.RUNNING\ndata: {\"a\":\ndata: \ndata:  \"b\\n\"}\n\n"
         );
         assert_eq!(event("progress", None, &Json::parse("1").unwrap()), "event: progress\ndata: 1\n\n");
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_does_not_take_an_event_in_its_time_is_cut_off_and_counted() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let _counting = metrics::set_default_local_recorder(&recorder);
+        let is_counted =
+            || counted.render().lines().any(|line| line == "fencepost_event_streams_cut_off_total 1");
+        let dir = TempDir::new().unwrap();
+        let state = state_with(&dir, Settings::new(Auth::open())).await;
+        let principal = Principal::of(&TestRequest::get().to_http_request());
+        let place = Place::take(&state, &principal, Kind::AllStreams, "all").unwrap();
+        // Nobody reads the answer, and its first line takes all the room.
+        let (mut writer, _answer) = open(Arc::clone(&state), state.incarnation(), principal, place);
+        tokio::time::pause();
+        let mut event = pin!(writer.comment("1"));
+        let second = Duration::from_secs(1);
+        let early = tokio::time::timeout(EVENT_TAKEN_MAX - second, &mut event).await;
+        assert!(early.is_err() && !is_counted(), "the client has time");
+        let ended = tokio::time::timeout(2 * second, event).await;
+        assert_eq!(ended.expect("the time is over"), Err(Ended));
+        assert!(is_counted(), "{}", counted.render());
     }
 }
