@@ -431,11 +431,8 @@ impl Rig {
         let (begun, path) = (Instant::now(), format!("/v1/jobs/{id}?wait_ms=5000"));
         loop {
             let reply = self.ask(index, "GET", &path, None).await;
-            assert!(
-                reply.status == 200 || reply.code() == "ledger_unavailable",
-                "GET {path}: {}",
-                reply.text
-            );
+            let is_busy = reply.code() == "ledger_unavailable";
+            assert!(reply.status == 200 || is_busy, "GET {path}: {}", reply.text);
             let job = reply.body;
             if job["state"] == "FINISHED" {
                 return job;
@@ -443,6 +440,9 @@ impl Rig {
             if begun.elapsed() > PATIENCE {
                 let nodes = self.get(index, "/v1/nodes").await;
                 panic!("not finished: {job:#}\n{nodes:#}\n{}", self.instance(index).await.log());
+            }
+            if is_busy {
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
