@@ -143,6 +143,8 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
     const LIMITS: Limits = Limits { lines: 4, bytes: 100 };
+    /// A line at which the writer panics.
+    const DEFECT: &[u8] = b"defect";
 
     /// A reader that takes nothing until it is let go: each write waits for the other end of `go` to be dropped.
     struct Stuck {
@@ -153,6 +155,7 @@ mod tests {
     impl Write for Stuck {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let _ = self.go.recv();
+            assert_ne!(bytes, DEFECT, "made on purpose");
             let _ = self.written.send(String::from_utf8_lossy(bytes).into_owned());
             Ok(bytes.len())
         }
@@ -203,14 +206,16 @@ mod tests {
         let ((let_go, go), (written, lines)) = (mpsc::channel(), mpsc::channel());
         let count = |lost: u64| -> Vec<u8> { panic!("made on purpose, when {lost} were lost") };
         let queue = Queue::start(LIMITS, |_| false, Stuck { go, written }, count).unwrap();
-        for number in 0..=LIMITS.lines {
+        queue.push(DEFECT);
+        for number in 1..=LIMITS.lines {
             queue.push(format!("line {number}").as_bytes());
         }
         drop(let_go);
         assert!(queue.flush(LONG), "the writer goes on");
         queue.push(b"later");
         assert!(queue.flush(LONG));
-        assert_eq!(lines.try_iter().last().as_deref(), Some("later"));
+        let written: Vec<_> = lines.try_iter().collect();
+        assert_eq!(written, ["line 1", "line 2", "line 3", "later"]);
     }
 
     #[test]
