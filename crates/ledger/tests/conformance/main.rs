@@ -28,6 +28,7 @@ mod job_retries;
 mod jobs;
 mod keys;
 mod leases;
+mod lock_room;
 mod nonce_plans;
 mod nonces;
 mod opening;
