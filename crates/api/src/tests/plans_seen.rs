@@ -375,24 +375,28 @@ async fn a_lock_is_seen_by_who_sees_the_task_that_has_it() {
     }
 }
 
+/// A lease that nobody has.
+fn free_lease(resource: domain::Resource) -> ledger::Lease {
+    ledger::Lease {
+        resource,
+        owner: None,
+        token: domain::Token::new(1),
+        acquired_at: Timestamp::from_micros(0),
+        renewed_at: Timestamp::from_micros(0),
+        expires_in_ms: 0,
+    }
+}
+
 /// A list then goes on behind those that were looked at.
 #[actix_web::test]
-async fn of_many_plans_and_their_leases_a_piece_is_looked_at_and_more_as_long_as_there_is_time() {
+async fn of_many_plans_and_leases_a_piece_is_looked_at_and_more_as_long_as_there_is_time() {
     let subject = Subject::start().await;
     let state = &subject.state;
     let pools = domain::Names::Some(vec![domain::Pattern::parse("a").unwrap()].into());
     let (sees, sees_all) = (Sees { pools, ..Sees::default() }, Sees::default());
     let piece = PLANS_SEEN_AT_ONCE;
     let ids: Vec<_> = (0..=piece as u128).map(PlanId::from_u128).collect();
-    let lease = |id: &PlanId| ledger::Lease {
-        resource: domain::Resource::plan(*id),
-        owner: None,
-        token: domain::Token::new(1),
-        acquired_at: Timestamp::from_micros(0),
-        renewed_at: Timestamp::from_micros(0),
-        expires_in_ms: 0,
-    };
-    let leases: Vec<_> = ids.iter().map(lease).collect();
+    let leases: Vec<_> = ids.iter().map(|id| free_lease(domain::Resource::plan(*id))).collect();
     let (over, in_time) = (Instant::now(), Instant::now() + Duration::from_secs(3_600));
     for (sees, until, looked_at) in
         [(&sees, over, piece), (&sees, in_time, piece + 1), (&sees_all, over, piece + 1)]
@@ -402,6 +406,13 @@ async fn of_many_plans_and_their_leases_a_piece_is_looked_at_and_more_as_long_as
         assert_eq!((seen.len(), plans), (all, looked_at));
         let seen = visibility::leases(state, sees, &leases, until).await.unwrap();
         assert_eq!(seen, vec![sees.everything(); looked_at]);
+    }
+    // To look at a lock of a tenant can take a read of its own.
+    let lock = |name: &str| free_lease(domain::Resource::tenant(&domain::TenantId::parse(name).unwrap()));
+    let locks = ["x", "y", "z"].map(lock);
+    for (until, looked_at) in [(over, 1), (in_time, 3)] {
+        let seen = visibility::leases(state, &sees, &locks, until).await.unwrap();
+        assert_eq!(seen, vec![false; looked_at]);
     }
 }
 
