@@ -30,6 +30,7 @@ mod drains;
 mod forwards;
 mod handshakes;
 mod ids_over_http;
+mod parameters;
 mod plan_commands;
 mod plans_over_http;
 mod plans_seen;

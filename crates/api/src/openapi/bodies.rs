@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use domain::job::Backoff;
 use domain::limits as l;
+use regex_lite::Regex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -12,6 +13,9 @@ use crate::limits::BULK_RATE_DEFAULT;
 fn document() -> Value {
     serde_json::from_str(&super::document()).unwrap()
 }
+
+/// More characters than any text of a request may have.
+const LONG_CHARS: usize = 100_000;
 
 /// The schema of a request or of a part of one, the shortest body that it allows, and whether the daemon reads a body.
 type Request = (&'static str, Value, fn(&Value) -> bool);
@@ -67,32 +71,61 @@ fn requests() -> Vec<Request> {
     ]
 }
 
+/// Whether nothing in the schema keeps a text, such as this one, from being of any length.
+fn is_of_any_length(schema: &Value, text: &str) -> bool {
+    has_type(schema, "string")
+        && ["maxLength", "format", "enum"].iter().all(|key| schema[key].is_null())
+        && schema["pattern"].as_str().is_none_or(|pattern| Regex::new(pattern).unwrap().is_match(text))
+}
+
+fn has_type(schema: &Value, name: &str) -> bool {
+    let kind = &schema["type"];
+    kind == name || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == name))
+}
+
 /// Values at the limits of a field and beyond them, each with whether the schema of the field allows it. `shortest` is the
 /// shortest body that another schema allows.
 fn at_limits(field: &Value, shortest: impl Fn(&Value) -> Value) -> Vec<(Value, bool)> {
-    let kind = &field["type"];
-    let is_any = kind.is_null() && field["$ref"].is_null();
-    let or_null = kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
-    let mut samples = vec![(Value::Null, is_any || or_null)];
-    if let Some(most) = field["maximum"].as_u64() {
-        samples.extend([(Value::from(most), true), (Value::from(most + 1), false)]);
+    let is_any = field["type"].is_null() && field["$ref"].is_null();
+    let mut samples = vec![(Value::Null, is_any || has_type(field, "null"))];
+    if has_type(field, "number") {
+        let (least, most) = (field["minimum"].as_f64(), field["maximum"].as_f64());
+        for (limit, beyond, any) in [(least, -0.5, f64::MIN), (most, 0.5, f64::MAX)] {
+            match limit {
+                Some(limit) => {
+                    samples.extend([(Value::from(limit), true), (Value::from(limit + beyond), false)]);
+                }
+                None => samples.push((Value::from(any), true)),
+            }
+        }
+    } else {
+        if let Some(most) = field["maximum"].as_u64() {
+            samples.extend([(Value::from(most), true), (Value::from(most + 1), false)]);
+        }
+        if let Some(least) = field["minimum"].as_i64() {
+            samples.extend([(Value::from(least), true), (Value::from(least - 1), false)]);
+        }
     }
-    if let Some(least) = field["minimum"].as_i64() {
-        samples.extend([(Value::from(least), true), (Value::from(least - 1), false)]);
-    }
+    let long = "x".repeat(LONG_CHARS);
     let text = |chars: u64| Value::from("x".repeat(chars as usize));
+    if is_of_any_length(field, &long) {
+        samples.push((Value::from(long.as_str()), true));
+    }
     if let Some(most) = field["maxLength"].as_u64() {
         samples.extend([(text(most), true), (text(most + 1), false)]);
         samples.push((text(0), field["minLength"].is_null()));
     }
-    if kind == "array" {
+    if has_type(field, "array") {
         let (items, most) = (&field["items"], field["maxItems"].as_u64().unwrap());
         let item = if items["$ref"].is_string() { shortest(&items["$ref"]) } else { text(1) };
         let list = |count: u64| Value::from(vec![item.clone(); count as usize]);
         samples.extend([(list(most), true), (list(most + 1), false)]);
         samples.push((list(0), field["minItems"].is_null()));
+        let of_one = |item: Value| Value::from(vec![item]);
+        if is_of_any_length(items, &long) {
+            samples.push((of_one(Value::from(long)), true));
+        }
         if let Some(most) = items["maxLength"].as_u64() {
-            let of_one = |item: Value| Value::from(vec![item]);
             samples.extend([(of_one(text(most)), true), (of_one(text(most + 1)), false)]);
         }
     }

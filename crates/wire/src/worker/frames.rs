@@ -156,7 +156,7 @@ pub struct Load {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
     )]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 0, maximum = 1000000)]
     pub cpu: Option<f64>,
     /// The load of its graphics processors.
     #[serde(
@@ -164,7 +164,7 @@ pub struct Load {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
     )]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 0, maximum = 1000000)]
     pub gpu: Option<f64>,
     /// The load of its memory.
     #[serde(
@@ -172,7 +172,7 @@ pub struct Load {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
     )]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 0, maximum = 1000000)]
     pub memory: Option<f64>,
 }
 
