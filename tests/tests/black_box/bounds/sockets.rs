@@ -207,8 +207,10 @@ async fn jobs_of_sessions_that_wait_for_the_ledger_count_until_they_are_submitte
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_that_nodes_make_up_are_bounded_for_a_token_and_leave_room_for_others() {
-    // Five times 10,000 attempts fit, and no sixth time.
-    let daemon = Bounded::start(&[("SERVER__CALLER_READING_BYTES_MAX", "33554432")]).await;
+    // Five times 10,000 attempts fit, and no sixth time. A node that sends nothing while others' long lists are read stays.
+    let daemon =
+        Bounded::start(&[("SERVER__CALLER_READING_BYTES_MAX", "33554432"), ("NODES__OFFLINE_MS", "300000")])
+            .await;
     let lists = async |token: &str, name: &str| {
         let attempt = |n| format!(r#"{{"job":"00000000-0000-7000-8000-{n:012x}","attempt":1}}"#);
         let running = (1..=10_000).map(attempt).collect::<Vec<_>>().join(",");
