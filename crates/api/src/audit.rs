@@ -9,6 +9,7 @@ use ledger::AuditFilter;
 use wire::audit::AuditRecord;
 
 use crate::auth::{Principal, Scope};
+use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::from_wire;
 use crate::large_pages;
@@ -109,10 +110,11 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
             reason: record.reason.clone(),
             request_id: record.request_id.clone(),
         };
-        Ok((record.id, item))
+        Ok((record.id, Some(item)))
     };
     let room = large_pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(large_pages::page(room, "a", begin, limit, read, shown).await?))
+    let cursors = Cursors::in_clear("a");
+    Ok(HttpResponse::Ok().json(large_pages::page(room, &cursors, begin, limit, read, shown).await?))
 }
 
 #[cfg(test)]

@@ -108,6 +108,11 @@ impl<'s> Cursors<'s> {
         Self { list, sealed: is_sealed.then(|| (seal, principal.name())) }
     }
 
+    /// Those of a list that leaves nothing out: no caller gets them sealed.
+    pub const fn in_clear(list: &'static str) -> Self {
+        Self { list, sealed: None }
+    }
+
     /// The key behind which the page begins, where the request has a cursor.
     ///
     /// # Errors
@@ -128,11 +133,20 @@ impl<'s> Cursors<'s> {
         key: impl FnOnce(&K) -> String,
         show: impl FnMut(&R) -> T,
     ) -> wire::List<T> {
-        let in_cursor = |next: &K| match self.sealed {
-            None => key(next),
-            Some((seal, caller)) => seal.seal(self.list, caller, &key(next)),
-        };
-        extract::seen_page(self.list, page, in_cursor, show)
+        extract::seen_page(self.list, page, |next| self.key(key(next)), show)
+    }
+
+    /// The cursor of the page behind this key.
+    pub fn cursor(&self, key: String) -> String {
+        format!("{}.{}", self.list, self.key(key))
+    }
+
+    /// The key as this caller gets it.
+    fn key(&self, key: String) -> String {
+        match self.sealed {
+            None => key,
+            Some((seal, caller)) => seal.seal(self.list, caller, &key),
+        }
     }
 }
 
@@ -210,6 +224,7 @@ mod tests {
             ("/v1/plans", "p", 36),
             ("/v1/sessions", "ses", domain::limits::SESSION_ID_CHARS_MAX),
             ("/v1/signers", "s", 1),
+            ("/v1/tenants/{tenant}/tasks", "h", 36),
         ] {
             let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
             let cursor = parameters.iter().find(|parameter| parameter["name"] == "cursor").unwrap();

@@ -150,9 +150,10 @@ pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
         Some(status) => state.read(state.ledger.plan_tasks_with(id, &[status], after, limit)).await,
         None => state.read(state.ledger.plan_tasks(id, after, limit)).await,
     };
-    let shown = |record: &ledger::TaskRecord| Ok((record.place, to_wire::listed_task(record)));
+    let shown = |record: &ledger::TaskRecord| Ok((record.place, Some(to_wire::listed_task(record))));
     let room = large_pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(large_pages::page(room, "k", begin, limit, read, shown).await?))
+    let cursors = Cursors::in_clear("k");
+    Ok(HttpResponse::Ok().json(large_pages::page(room, &cursors, begin, limit, read, shown).await?))
 }
 
 /// Starts a plan

@@ -50,8 +50,15 @@ const CURSORS: [(&str, &str, Key); 15] = [
 ];
 
 /// The lists that seal the keys in the cursors of tokens with patterns.
-const SEALING: [&str; 6] =
-    ["list_jobs", "list_leases", "list_nodes", "list_plans", "list_sessions", "list_signers"];
+const SEALING: [&str; 7] = [
+    "list_jobs",
+    "list_leases",
+    "list_nodes",
+    "list_plans",
+    "list_sessions",
+    "list_signers",
+    "list_tenant_tasks",
+];
 
 /// The key in a cursor.
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ use wire::plans as shape;
 
 use super::{Answer, Shared, plan, records, tasks};
 use crate::auth::Principal;
+use crate::cursors::Cursors;
 use crate::events::{self, PlanFollower};
 use crate::extract::{self, Query};
 use crate::large_pages;
@@ -106,9 +107,11 @@ impl Wanted {
                 let read = async |after: Option<u64>, limit| {
                     state.read(state.ledger.plan_events(plan, task, after.unwrap_or(0), limit)).await
                 };
-                let shown = |event: &TimedEvent| Ok((event.seq, to_wire::event(event)?));
+                let shown = |event: &TimedEvent| Ok((event.seq, Some(to_wire::event(event)?)));
                 let room = large_pages::room(&state, request);
-                Ok(HttpResponse::Ok().json(large_pages::page(room, "e", after, limit, read, shown).await?))
+                let cursors = Cursors::in_clear("e");
+                let page = large_pages::page(room, &cursors, after, limit, read, shown).await?;
+                Ok(HttpResponse::Ok().json(page))
             }
             Self::Stream { after } => {
                 let follower = PlanFollower { plan, task, after };

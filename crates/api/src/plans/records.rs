@@ -130,48 +130,42 @@ async fn shown_with_lock(
     to_wire::task(record, &details)
 }
 
-/// Up to `limit` tasks of a tenant before this one that are seen, newest first, and at least one if there is one. They come
-/// without payloads.
-pub async fn tenant_tasks(
-    state: &State,
-    sees: &Sees,
-    tenant: &TenantId,
-    before: Option<TaskId>,
-    limit: u32,
-) -> Result<Vec<TaskRecord>, Refusal> {
+/// The newest task of a tenant that is seen. The gate has found that the tenant's name is.
+///
+/// # Errors
+/// `not_found` where none is seen, and `overloaded` where none is found in the time of a request.
+pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
     let give_up = Instant::now() + state.settings.request_timeout;
-    // Where some are not seen, few that are may come in many reads.
-    let piece = if sees.pools.is_all() { limit } else { PIECE_RECORDS_MAX };
-    let mut behind = before;
+    // Where some are not seen, the newest that is may come in many reads.
+    let piece = if sees.pools.is_all() { 1 } else { PIECE_RECORDS_MAX };
+    let mut behind = None;
     loop {
-        let mut read = state.read(state.ledger.tenant_tasks(tenant, behind, piece)).await?;
-        let Some(last) = read.last() else { return Ok(read) };
+        let read = state.read(state.ledger.tenant_tasks(tenant, behind, piece)).await?;
+        let Some(last) = read.last() else { return Err(no_task(state, sees, tenant).await) };
         behind = Some(last.task.id);
-        read.retain(|record| visibility::task(sees, record));
-        if !read.is_empty() {
-            read.truncate(limit as usize);
-            return Ok(read.into_iter().map(without_payloads).collect());
+        if let Some(newest) = read.into_iter().find(|record| visibility::task(sees, record)) {
+            return Ok(without_payloads(newest));
         }
         if Instant::now() >= give_up {
-            let detail = "the token sees so little of this list that reading it takes too long";
+            let detail =
+                "the token sees so few of the tenant's tasks that finding the newest one takes too long";
             return Err(Refusal::new(Code::Overloaded, detail));
         }
     }
 }
 
-/// The newest task of a tenant that is seen. The gate has found that the tenant's name is.
-pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
-    let newest = tenant_tasks(state, sees, tenant, None, 1).await?;
-    if let Some(newest) = newest.into_iter().next() {
-        return Ok(newest);
-    }
+/// The refusal for a tenant of which no task is seen. The gate has found that the tenant's name is.
+pub async fn no_task(state: &State, sees: &Sees, tenant: &TenantId) -> Refusal {
     if sees.pools.is_all() {
-        return Err(Refusal::new(Code::NotFound, "no task was ever made for this tenant"));
+        return Refusal::new(Code::NotFound, "no task was ever made for this tenant");
     }
     let detail = "no task was ever made for this tenant, or this token sees none";
     let unknown = Refusal::new(Code::NotFound, detail);
-    let is_hidden = !state.read(state.ledger.tenant_tasks(tenant, None, 1)).await?.is_empty();
-    Err(if is_hidden { visibility::hidden(unknown) } else { unknown })
+    match state.read(state.ledger.tenant_tasks(tenant, None, 1)).await {
+        Ok(tasks) if tasks.is_empty() => unknown,
+        Ok(_) => visibility::hidden(unknown),
+        Err(refusal) => refusal,
+    }
 }
 
 /// The token of a tenant's lock and the plan of the task that has it, if one has it. Refused if that task is not seen.

@@ -12,6 +12,7 @@ use wire::Code;
 use wire::plans as shape;
 
 use super::{Answer, Forwarding, Shared, behind_write, carry_out, reason, records};
+use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::Routed;
 use crate::large_pages;
@@ -63,10 +64,11 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
     let shown = |saved: &CheckpointRecord| {
         let known = known.borrow();
         let item = to_wire::checkpoint(saved, known.get(&saved.definition).map_or(&[], Vec::as_slice))?;
-        Ok((saved.checkpoint.version, item))
+        Ok((saved.checkpoint.version, Some(item)))
     };
     let room = large_pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(large_pages::page(room, "c", begin, limit, read, shown).await?))
+    let cursors = Cursors::in_clear("c");
+    Ok(HttpResponse::Ok().json(large_pages::page(room, &cursors, begin, limit, read, shown).await?))
 }
 
 /// The definitions of these checkpoints whose names are not known, each once.

@@ -9,12 +9,14 @@ use wire::plans as shape;
 
 use super::{Answer, Forwarding, Shared, author, behind_write, records};
 use crate::auth::{Principal, Sees};
+use crate::cursors::Cursors;
 use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
 use crate::large_pages;
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visibility;
 
 /// Shows a tenant
 ///
@@ -34,7 +36,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 /// Lists the tasks of a tenant
 ///
 /// The tasks of all plans, the newest first; for a token with patterns those that it sees. A page ends early when its tasks are
-/// long.
+/// long. Where a token sees few of many tasks, a page may have none and a `next_cursor`: the list goes on there.
 #[utoipa::path(
     get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
     params(
@@ -47,16 +49,21 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 pub async fn history(request: HttpRequest, state: Shared) -> Answer {
     let tenant = tenant(&request)?;
     let query = Query::read(&request, &["cursor", "limit"])?;
-    let (limit, begin) = (query.limit()?, query.cursor("h", TaskId::parse)?);
+    let limit = query.limit()?;
     let principal = Principal::of(&request);
-    let sees = principal.sees();
-    if begin.is_none() {
-        records::newest_task(&state, sees, &tenant).await?;
-    }
-    let read = async |before, limit| records::tenant_tasks(&state, sees, &tenant, before, limit).await;
-    let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record)));
+    let (sees, cursors) = (principal.sees(), Cursors::of("h", &state.cursor_seal, &principal));
+    let begin = cursors.read(&query, TaskId::parse)?;
+    let read = async |before, limit| state.read(state.ledger.tenant_tasks(&tenant, before, limit)).await;
+    let shown = |record: &TaskRecord| {
+        let is_seen = visibility::task(sees, record);
+        Ok((record.task.id, is_seen.then(|| to_wire::listed_task(record))))
+    };
     let room = large_pages::room(&state, &request);
-    Ok(HttpResponse::Ok().json(large_pages::page(room, "h", begin, limit, read, shown).await?))
+    let page = large_pages::page(room, &cursors, begin, limit, read, shown).await?;
+    if begin.is_none() && page.items.is_empty() && page.next_cursor.is_none() {
+        return Err(records::no_task(&state, sees, &tenant).await);
+    }
+    Ok(HttpResponse::Ok().json(page))
 }
 
 /// Breaks the lock of a tenant

@@ -334,6 +334,36 @@ async fn of_a_tenant_a_token_sees_the_tasks_of_its_pools() {
     assert_eq!((status, &unlocked["lock"]), (200, &Value::Null), "{unlocked}");
 }
 
+/// The page ends behind a task that the token does not see.
+#[actix_web::test]
+async fn the_cursor_of_a_tenants_tasks_names_no_task_to_a_token_that_may_not_see_it() {
+    let subject = Subject::start().await;
+    let mut ids = Vec::new();
+    for pool in ["a", "b", "a"] {
+        ids.insert(0, subject.plan(&[("x", &[Some(pool)])]).await.1.remove(0));
+    }
+    let path = "/v1/tenants/x/tasks";
+    let in_clear = |id: &str| format!("h.{id}");
+    let page = async |who: &str, cursor: &str| subject.get(who, &format!("{path}?limit=1{cursor}")).await;
+    assert_eq!(page("ops", "").await["next_cursor"], in_clear(&ids[0]));
+    let first = page("a", "").await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    assert!(cursor.starts_with("h.~") && !first.to_string().contains(&ids[1]), "{first}");
+    assert_eq!((&first["items"][0]["id"], page("a", "").await), (&json!(ids[0]), first.clone()));
+    let last = page("a", &format!("&cursor={cursor}")).await;
+    assert_eq!((&last["items"][0]["id"], &last["next_cursor"]), (&json!(ids[2]), &Value::Null));
+    for (who, cursor) in [
+        ("a", in_clear(&ids[0])),
+        ("a", in_clear(&ids[1])),
+        ("ab", cursor.to_owned()),
+        ("ops", cursor.to_owned()),
+    ] {
+        let (status, refused) =
+            subject.send(who, Method::GET, &format!("{path}?cursor={cursor}"), None).await;
+        assert_eq!((status, &refused["code"]), (400, &json!("invalid")), "{who}: {cursor}: {refused}");
+    }
+}
+
 #[actix_web::test]
 async fn a_lock_is_seen_by_who_sees_the_task_that_has_it() {
     let subject = Subject::start().await;
