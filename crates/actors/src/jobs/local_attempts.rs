@@ -22,8 +22,8 @@ pub(super) struct LocalAttempts {
     cancelled: DashMap<NodeId, CancelledAttempts>,
     /// Those of them whose slots are free: to be written down.
     released: Mutex<Vec<(JobId, Attempt)>>,
-    /// Acknowledged, and not written down as RUNNING yet: by which node, and when.
-    acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
+    /// Acknowledged, and not written down as RUNNING yet: when. By their nodes, as the cancelled ones.
+    acknowledged: DashMap<NodeId, HashMap<(JobId, Attempt), Instant>>,
 }
 
 /// An attempt that a node here has, or is about to have.
@@ -113,8 +113,16 @@ impl LocalAttempts {
 
     /// The attempt is over: removes it.
     pub(super) fn take(&self, job: JobId, attempt: Attempt) -> Option<LocalAttempt> {
-        self.acknowledged.lock().remove(&(job, attempt));
-        self.attempts.remove(&(job, attempt)).map(|(_, known)| known)
+        let (_, known) = self.attempts.remove(&(job, attempt))?;
+        self.not_acknowledged(&known.node, job, attempt);
+        Some(known)
+    }
+
+    /// That the node has acknowledged the attempt need not be written down any more.
+    fn not_acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        if let Some(mut of_node) = self.acknowledged.get_mut(node) {
+            of_node.remove(&(job, attempt));
+        }
     }
 
     /// The attempt is over.
@@ -204,7 +212,7 @@ impl LocalAttempts {
         attempt: Attempt,
         now: Instant,
     ) -> Option<Duration> {
-        self.acknowledged.lock().insert((job, attempt), (node.clone(), now));
+        self.acknowledged.entry(node.clone()).or_default().insert((job, attempt), now);
         let mut known = self.attempts.get_mut(&(job, attempt))?;
         let was_acknowledged = std::mem::replace(&mut known.is_acknowledged, true);
         known.age(now).filter(|_| !was_acknowledged)
@@ -212,19 +220,19 @@ impl LocalAttempts {
 
     /// Attempts that the node has acknowledged, which is not written down yet.
     pub(super) fn acknowledged_by(&self, node: &NodeId) -> HashSet<Slot> {
-        let acknowledged = self.acknowledged.lock();
-        let by_node = acknowledged.iter().filter(|(_, (of, _))| of == node);
-        by_node.map(|((job, attempt), _)| Slot { job: *job, attempt: *attempt }).collect()
+        let Some(of_node) = self.acknowledged.get(node) else { return HashSet::new() };
+        of_node.keys().map(|(job, attempt)| Slot { job: *job, attempt: *attempt }).collect()
     }
 
     /// Attempts that were acknowledged so long ago, in order, and of each job the newest: to be written down, and then taken off
     /// with [`Self::noted_running`].
     pub(super) fn running_for(&self, age: Duration, now: Instant) -> Vec<(JobId, Attempt, NodeId)> {
-        let acknowledged = self.acknowledged.lock();
-        let is_due = acknowledged.iter().filter(|(_, (_, at))| now.duration_since(*at) >= age);
-        let mut due: Vec<_> =
-            is_due.map(|((job, attempt), (node, _))| (*job, *attempt, node.clone())).collect();
-        drop(acknowledged);
+        let mut due = Vec::new();
+        self.acknowledged.retain(|node, of| {
+            let is_due = of.iter().filter(|(_, at)| now.duration_since(**at) >= age);
+            due.extend(is_due.map(|((job, attempt), _)| (*job, *attempt, node.clone())));
+            !of.is_empty()
+        });
         due.sort_unstable_by_key(|(job, attempt, _)| (*job, Reverse(*attempt)));
         // A batch writes a job once. An earlier attempt, which was acknowledged late, has its turn with the next one.
         due.dedup_by_key(|(job, ..)| *job);
@@ -232,9 +240,8 @@ impl LocalAttempts {
     }
 
     pub(super) fn noted_running(&self, noted: &[(JobId, Attempt, NodeId)]) {
-        let mut acknowledged = self.acknowledged.lock();
-        for (job, attempt, _) in noted {
-            acknowledged.remove(&(*job, *attempt));
+        for (job, attempt, node) in noted {
+            self.not_acknowledged(node, *job, *attempt);
         }
     }
 
@@ -385,18 +392,23 @@ mod tests {
     #[test]
     fn only_what_runs_for_long_is_written_down_once() {
         let (attempts, now, age) = (LocalAttempts::default(), Instant::now(), Duration::from_secs(2));
-        for number in [2, 1, 3] {
-            attempts.expect(&dispatch(number, "n", "a"), now);
-            attempts.acknowledged(&node("n"), job(number), FIRST, now);
+        for (number, name) in [(2, "n"), (1, "n"), (3, "n"), (4, "m")] {
+            attempts.expect(&dispatch(number, name, "a"), now);
+            attempts.acknowledged(&node(name), job(number), FIRST, now);
         }
         attempts.forget(job(3), FIRST);
         assert!(attempts.running_for(age, now).is_empty());
         assert_eq!(attempts.acknowledged_by(&node("n")), HashSet::from([slot(1), slot(2)]));
+        assert_eq!(attempts.acknowledged_by(&node("m")), HashSet::from([slot(4)]));
+        attempts.forget(job(4), FIRST);
         assert!(attempts.acknowledged_by(&node("m")).is_empty());
         let running = attempts.running_for(age, now + age);
         assert_eq!(running, [1, 2].map(|number| (job(number), FIRST, node("n"))));
         attempts.noted_running(&running[..1]);
         assert_eq!(attempts.running_for(age, now + age), running[1..]);
         assert_eq!(attempts.acknowledged_by(&node("n")), HashSet::from([slot(2)]));
+        attempts.noted_running(&running);
+        assert!(attempts.running_for(age, now + age).is_empty());
+        assert!(attempts.acknowledged.is_empty(), "of a node that has none nothing is kept");
     }
 }
