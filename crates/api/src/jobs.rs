@@ -227,14 +227,19 @@ pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) 
     let id = job(&request)?;
     Query::read(&request, &[])?;
     extract::no_fields(&request, payload, state.body_limits()).await?;
-    let record = state.look_up(state.incarnation().jobs.get(id)).await?;
-    if record.state != JobState::Finished {
-        return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    let jobs = &state.incarnation().jobs;
+    match state.look_up(jobs.get(id)).await {
+        Ok(record) if record.state != JobState::Finished => {
+            return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+        }
+        // Also where there is none: what a request without an answer may have done is answered when it is settled.
+        Err(refusal) if refusal.code() != Code::NotFound => return Err(refusal),
+        Ok(_) | Err(_) => {}
     }
     let by = audit::operators_entry(&request, "delete_job", format!("job:{id}"));
     if state.write(state.ledger.delete_jobs(&[id], by.as_ref())).await?.is_empty() {
-        // Either another request was quicker, or it stays.
-        state.call(state.incarnation().jobs.get(id)).await?;
+        // Either it is gone, or it stays.
+        state.call(jobs.get(id)).await?;
         let detail =
             "the job is a stage whose plan still waits for its result, or for the end of its attempts";
         return Err(Refusal::new(Code::Conflict, detail));

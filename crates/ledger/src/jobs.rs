@@ -587,7 +587,8 @@ pub trait Jobs: Send + Sync {
 
     /// Deletes those of these jobs that are finished, a few thousand at most, with payload and result; answers them. The
     /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again. If any is
-    /// deleted, the audit's entry is in the same commit.
+    /// deleted, the audit's entry is in the same commit. If none is, an earlier call may have deleted them: on PostgreSQL it is
+    /// answered once a synchronous standby has that.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

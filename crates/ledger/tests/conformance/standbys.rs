@@ -62,9 +62,9 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         body_hash: "h".to_owned(),
     };
     assert!(matches!(ledger.create_bulk(&bulk, None).await, Ok(BulkMade::Made(_))));
-    let dead = [job(3)];
-    ledger.commit_jobs(of_lane(&lane, [1, 3].map(job).map(submit_placed))).await.unwrap();
-    ledger.commit_jobs(of_lane(&lane, dead.map(fail))).await.unwrap();
+    let (dead, deleted) = ([job(3)], [job(4)]);
+    ledger.commit_jobs(of_lane(&lane, [1, 3, 4].map(job).map(submit_placed))).await.unwrap();
+    ledger.commit_jobs(of_lane(&lane, [job(3), job(4)].map(fail))).await.unwrap();
     says(&server, "alter system set synchronous_standby_names = 'gone'").await;
     says(&server, "select pg_reload_conf()").await;
     let make = async |id: u128, named: u128| {
@@ -103,6 +103,8 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(cancelled.is_err(), "{cancelled:?}");
     let (made, dismissed) = (put().await, ledger.dismiss_jobs(&dead, None).await);
     assert!(made.iter().all(Result::is_err) && dismissed.is_err(), "{made:?}, {dismissed:?}");
+    let gone = ledger.delete_jobs(&deleted, None).await;
+    assert!(gone.is_err(), "{gone:?}");
     // Other calls see the rows once the sessions that wait are gone.
     let end = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
     says(&server, end).await;
@@ -120,6 +122,9 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     assert!(found.finished.as_ref().is_some_and(|finished| finished.dismissed_at.is_some()), "{found:?}");
     let (found, dismissed) = (put().await, ledger.dismiss_jobs(&dead, None).await);
     assert!(found.iter().all(Result::is_err) && dismissed.is_err(), "{found:?}, {dismissed:?}");
+    assert_eq!(ledger.job(deleted[0]).await.unwrap(), None);
+    let gone = ledger.delete_jobs(&deleted, None).await;
+    assert!(gone.is_err(), "{gone:?}");
     let (made, opened) =
         (make(last + 1, last).await, [open("keyed", true).await, open("named", false).await]);
     assert!(made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
@@ -152,6 +157,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     ledger.cancel_bulk(bulk.id, None).await.unwrap();
     assert!(put().await.into_iter().all(Result::unwrap));
     assert_eq!(ledger.dismiss_jobs(&dead, None).await.unwrap(), []);
+    assert_eq!(ledger.delete_jobs(&deleted, None).await.unwrap(), []);
     let settled = ledger.settled_session(&session_id("closed")).await.unwrap();
     assert_eq!(settled.unwrap().closed_at, closed.unwrap().closed_at);
 }

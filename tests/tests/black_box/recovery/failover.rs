@@ -319,6 +319,12 @@ async fn a_primary_that_takes_reads_only_makes_instances_unready_until_it_takes_
     let refused = asks().await;
     assert_eq!((refused.status, refused.code()), (503, "ledger_unavailable"), "{}", refused.text);
     assert!(refused.text.contains("the ledger is read-only"), "{}", refused.text);
+    // A job that is not there may be one whose deletion no standby has. Only a commit tells.
+    let job = format!("{url}/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057");
+    for (method, expected) in [("GET", (404, "not_found")), ("DELETE", (503, "ledger_unavailable"))] {
+        let answer = patient().request(method, &job, None, None).await.unwrap();
+        assert_eq!((answer.status, answer.code()), expected, "{method}: {}", answer.text);
+    }
     server.query("alter system reset default_transaction_read_only").unwrap();
     server.query("select pg_reload_conf()").unwrap();
     until("it heals", async || ready_code(&url).await == "ready" && asks().await.status == 201).await;
