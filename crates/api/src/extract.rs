@@ -378,8 +378,7 @@ impl Query {
         if query.is_empty() {
             return Ok(Self(given));
         }
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for (name, value) in pairs(query) {
             // No known name has the character that stands for bytes that are no UTF-8.
             let name = String::from_utf8_lossy(&unescaped(name)).into_owned();
             if !known.contains(&name.as_str()) {
@@ -398,6 +397,11 @@ impl Query {
             given.push((name, value));
         }
         Ok(Self(given))
+    }
+
+    /// Whether [`Self::read`] finds a parameter of this name in a query as it was sent.
+    pub fn names(query: &str, name: &str) -> bool {
+        pairs(query).any(|(given, _)| unescaped(given) == name.as_bytes())
     }
 
     /// The value of one.
@@ -472,6 +476,12 @@ impl Query {
         let last = text.strip_prefix(list).and_then(|rest| rest.strip_prefix('.')).ok_or_else(broken)?;
         read(last).map(Some).ok_or_else(broken)
     }
+}
+
+/// The names and the values in a query, as they were sent.
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// The bytes of a name or a value in a query, its plus signs and its percent-encoding undone.

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::auth::{Principal, Scope};
+use crate::extract::Query;
 use crate::limits::{
     SHARED_READ_AGE_MAX, SHARED_READ_BYTES_MAX, SHARED_READ_TARGET_BYTES_MAX, SHARED_READS_BYTES_MAX,
     SHARED_READS_MAX,
@@ -102,7 +103,7 @@ impl Key {
         // A request that waits for a change wants no earlier answer.
         let is_shared = SHARED.contains(&route?)
             && target.len() <= SHARED_READ_TARGET_BYTES_MAX
-            && !request.query_string().contains("wait");
+            && !Query::names(request.query_string(), "wait_ms");
         is_shared.then(|| Self::new(principal, target))
     }
 
@@ -323,6 +324,7 @@ impl Drop for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::HeaderValue;
+    use actix_web::test::TestRequest;
     use wire::Code;
 
     use super::*;
@@ -467,6 +469,24 @@ mod tests {
         }
         assert!(matches!(shared.turn(key(SHARED_READS_MAX)).await, Turn::Alone), "there are too many");
         assert!(body(&shared, &key(most)).await.is_some(), "those that are there stay");
+    }
+
+    #[test]
+    fn a_request_that_waits_shares_no_answer_however_its_query_is_written() {
+        let callers = principals(&[("one", Scope::Read, Sees::default())]);
+        for (query, is_shared) in [
+            ("", true),
+            ("?kind=wait_ms", true),
+            ("?wait_ms=1", false),
+            ("?w%61it_ms=1", false),
+            ("?%77%61%69%74%5F%6d%73=1", false),
+            ("?limit=1&&wait_ms", false),
+        ] {
+            let request = TestRequest::get().uri(&format!("/v1/jobs/x{query}"));
+            let request = request.insert_header((CACHE_CONTROL, "max-age=1")).to_srv_request();
+            let key = Key::of(Some(&routes::JOB), &request, &callers[0]);
+            assert_eq!(key.is_some(), is_shared, "{query}");
+        }
     }
 
     #[test]
