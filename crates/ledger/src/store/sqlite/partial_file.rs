@@ -121,18 +121,23 @@ impl Drop for PartialLock {
 }
 
 /// Opens the file of a lock, or makes it. A link at its name, which somebody else may have put there, is not followed: no file is
-/// made or opened where it leads.
+/// made or opened where it leads. Nor is a pipe taken, whose reader would be waited for.
 fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let opened = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path);
-    opened.map_err(|error| {
-        if error.raw_os_error() != Some(Errno::LOOP.raw_os_error()) {
-            return error;
-        }
-        let what = format!("{} is a symbolic link; remove it, or choose another file", path.display());
-        io::Error::new(error.kind(), what)
-    })
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let (kind, what) = match options.custom_flags(flags.bits() as i32).open(path) {
+        Ok(file) if file.metadata()?.is_file() => return Ok(file),
+        Ok(_) => (ErrorKind::InvalidInput, "no regular file"),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::LOOP) => (error.kind(), "a symbolic link"),
+            // A pipe that nobody reads, a socket, or a folder.
+            Some(Errno::NXIO | Errno::ISDIR) => (error.kind(), "no regular file"),
+            _ => return Err(error),
+        },
+    };
+    let what = format!("{} is {what}; remove it, or choose another file", path.display());
+    Err(io::Error::new(kind, what))
 }
 
 /// Whether this name leads to this file.
@@ -192,6 +197,10 @@ fn named_but_not_synced(error: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use rustix::fs::{Mode, mkfifoat};
 
     use super::*;
 
@@ -290,6 +299,33 @@ mod tests {
         }
         PartialFile::create(&target).unwrap().finish().unwrap();
         assert_eq!(names(folder.path()), ["copy", "elsewhere"]);
+    }
+
+    #[test]
+    fn a_lock_that_is_no_regular_file_is_refused_and_no_reader_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, lock) = (folder.path().join("copy"), folder.path().join("copy.partial.lock"));
+        let refuses = || {
+            let (target, (said, says)) = (target.clone(), mpsc::channel());
+            thread::spawn(move || {
+                let refused = PartialFile::create(&target).err();
+                said.send(refused.map(|error| error.to_string()))
+            });
+            let answer = says.recv_timeout(testkit::PATIENCE).expect("it waits for nobody");
+            let text = answer.expect("it is refused");
+            assert!(text.contains("copy.partial.lock is no regular file"), "{text}");
+        };
+        mkfifoat(CWD, &lock, Mode::RUSR | Mode::WUSR).unwrap();
+        refuses();
+        let reader = OpenOptions::new().read(true).write(true).open(&lock).unwrap();
+        refuses();
+        drop(reader);
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        refuses();
+        fs::remove_dir(&lock).unwrap();
+        PartialFile::create(&target).unwrap().finish().unwrap();
+        assert_eq!(names(folder.path()), ["copy"]);
     }
 
     #[test]
