@@ -79,7 +79,9 @@ impl Nodes<'_> {
     /// # Errors
     /// [`crate::Error`].
     pub async fn pools_as_written(&self) -> Result<Json> {
-        self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await
+        let written: Json = self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await?;
+        written.read::<PoolsSetting>().map_err(|error| self.0.strange(error.to_string()))?;
+        Ok(written)
     }
 
     /// Replaces all pools; needs the scope `admin`. Fields of theirs that [`Nodes::pools`] has passed over are lost:

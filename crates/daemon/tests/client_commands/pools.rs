@@ -42,3 +42,21 @@ async fn pools_with_fields_that_the_command_does_not_know_are_not_replaced() {
     }
     assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 3]);
 }
+
+#[tokio::test]
+async fn an_answer_that_is_no_setting_of_pools_is_told_as_a_strangers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.json");
+    std::fs::write(&file, r#"{"version":2,"pools":[]}"#).unwrap();
+    let strange = ["{}", "[]", r#"{"version":2}"#, r#"{"version":2,"pools":[{"label":"a"}]}"#];
+    let (stand_in, url) = listener().await;
+    let heard = answering(stand_in, strange.map(|body| (200, body.to_owned())).to_vec());
+    for body in strange {
+        let output =
+            ended(fencepost(&["pool", "set", "-f", file.to_str().unwrap(), "--url", &url, "--yes"])).await;
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(69), b"".as_slice()), "{err}");
+        assert!(err.contains("is not Fencepost's (HTTP status 200)"), "{body}: {err}");
+    }
+    assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 4]);
+}
