@@ -68,11 +68,16 @@ fn numbered(count: usize) -> Vec<Slot> {
 
 /// A node that says hello with this token, and lists so many attempts.
 async fn connected(state: &Arc<State>, token: &str, node: &str, count: usize) -> Socket {
+    connected_with(state, token, node, numbered(count)).await
+}
+
+/// The same, where it lists these.
+async fn connected_with(state: &Arc<State>, token: &str, node: &str, listed: Vec<Slot>) -> Socket {
     let (_, Opened { outlet, .. }) = opened(state).await;
     let principal = state.settings.auth.named(token).unwrap();
     let mut socket = Socket::new(forwarder(state), state.incarnation(), principal, outlet);
     let attempt = |Slot { job, attempt }| format!(r#"{{"job":"{job}","attempt":{attempt}}}"#);
-    let running = numbered(count).into_iter().map(attempt).collect::<Vec<_>>().join(",");
+    let running = listed.into_iter().map(attempt).collect::<Vec<_>>().join(",");
     let hello = format!(r#"{{"type":"hello","node_id":"{node}","capacity":2,"running":[{running}]}}"#);
     socket.on_message(AggregatedMessage::Text(hello.into()));
     socket
@@ -234,10 +239,12 @@ async fn attempts_that_a_node_lists_count_until_they_are_known_as_its_own_or_it_
 async fn attempts_of_a_hello_that_breaks_the_protocol_do_not_count_when_its_connection_has_ended() {
     let dir = TempDir::new().unwrap();
     let state = state_with(&dir, Settings::new(two_tokens())).await;
-    let too_many = connected(&state, "one", "n", domain::limits::NODE_CAPACITY_MAX as usize + 1).await;
-    assert!(matches!(too_many.closing, Some(Closing::ByInstance(CloseCode::Protocol, _))));
+    let mut listed = numbered(UNCOUNTED_BYTES_MAX / LISTED_ATTEMPT_BYTES + 1);
+    listed.push(listed[0]);
+    let twice = connected_with(&state, "one", "n", listed).await;
+    assert!(matches!(twice.closing, Some(Closing::ByInstance(CloseCode::Protocol, _))));
     assert!(state.shares.in_use(Kind::Reading) > 0);
-    too_many.depart().await;
+    twice.depart().await;
     assert_eq!(state.shares.in_use(Kind::Reading), 0, "nobody looks them up");
 }
 
