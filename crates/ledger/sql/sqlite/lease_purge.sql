@@ -5,7 +5,7 @@ WHERE resource IN (
     SELECT l.resource FROM lease l
     WHERE l.resource > 'instance:' AND l.resource < 'instance;'
       AND l.expires_at < {now} - ?1 * 1000
-      AND NOT EXISTS (SELECT 1 FROM instance i WHERE 'instance:' || i.instance_id = l.resource)
+      AND NOT EXISTS (SELECT 1 FROM instance i WHERE i.instance_id = substr(l.resource, 10))
       -- One whose jobs are unfinished stays: its token must not start over. Its lanes' names continue its own with '#',
       -- which comes before '$'.
       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.lane >= l.resource AND j.lane < l.resource || '$' AND j.node IS NOT NULL)

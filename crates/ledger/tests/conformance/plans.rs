@@ -1,9 +1,14 @@
-//! What an owner loads must not cost more the longer its signer lives. Both databases are asked how they
-//! would run the statements; on PostgreSQL with a table large enough for the answer to mean something.
+//! What an owner loads must not cost more the longer its signer lives; nor what is asked of instances, the more leases others
+//! have. Both databases are asked how they would run the statements; on PostgreSQL with a table large enough for the answer to
+//! mean something.
+
+use std::fs;
+use std::path::Path;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{BY_KEYS, Bench};
+use crate::job_plans::with_mark;
 
 /// The statements of a load, and what each may use. A scan of the table, or of all nonces that the signer
 /// ever had, is neither.
@@ -110,4 +115,109 @@ async fn postgres_looks_for_overdue_holds_at_one_entry_for_each_signer() {
         let read = scan.rsplit_once("rows=").unwrap().1.split(' ').next().unwrap();
         assert!(scan.contains("signer_nonce_held") && read.parse::<f64>().unwrap() <= 1.0, "{plan}");
     }
+}
+
+/// The tables that may have millions of rows.
+const LARGE: [&str; 14] = [
+    "audit",
+    "idempotency_key",
+    "job",
+    "job_finished",
+    "lease",
+    "plan",
+    "plan_checkpoint",
+    "plan_definition",
+    "plan_event",
+    "plan_stage_run",
+    "plan_task",
+    "session",
+    "signer",
+    "signer_nonce_allocation",
+];
+
+/// The statements of SQLite that read one of them, or an index of one, from end to end: those of a start and of recoveries, the
+/// counts of plans and of open nonces, and the look at plans that need an owner. Of the last two there is an index.
+const READ_WHOLE: [&str; 10] = [
+    "lease_end_all",
+    "nonce_open_counts",
+    "plan_left",
+    "plan_statuses",
+    "recover_leases",
+    "recover_owned",
+    "recover_plans",
+    "recover_sessions",
+    "recover_signers",
+    "recover_trial",
+];
+
+#[tokio::test]
+async fn sqlite_reads_a_large_table_from_end_to_end_only_where_that_is_meant() {
+    let b = Bench::sqlite().await;
+    let mut session = SqliteConnection::connect(&b.options.url).await.unwrap();
+    let mut read_whole = Vec::new();
+    for (name, statement) in sqlite_statements() {
+        let plan = sqlite_plan(&mut session, &statement).await;
+        if reads_whole(&statement, &plan) {
+            read_whole.push(name);
+        }
+    }
+    assert_eq!(read_whole, READ_WHOLE);
+}
+
+#[tokio::test]
+async fn sqlite_looks_up_the_instance_of_each_lease_that_it_may_forget() {
+    let b = Bench::sqlite().await;
+    let mut session = SqliteConnection::connect(&b.options.url).await.unwrap();
+    let plan = sqlite_plan(&mut session, sql!("sqlite/lease_purge")).await;
+    assert!(plan.iter().any(|step| step.starts_with("SEARCH i USING PRIMARY KEY")), "{plan:?}");
+}
+
+/// All statements of SQLite by their names, in the order of these, without remarks and what only some callers ask for.
+fn sqlite_statements() -> Vec<(String, String)> {
+    let root = Path::new(concat!(env!("OUT_DIR"), "/sql"));
+    let mut statements = Vec::new();
+    for folder in ["both/sqlite", "sqlite", "sqlite-only"] {
+        for file in fs::read_dir(root.join(folder)).unwrap() {
+            let path = file.unwrap().path();
+            let text = with_mark(&fs::read_to_string(&path).unwrap(), "");
+            let without_remark = |line: &str| line.split("--").next().unwrap_or_default().to_owned();
+            let text = text.lines().map(without_remark).collect::<Vec<_>>().join("\n");
+            // As if a new job had one column.
+            let text = text
+                .replace("{given in w}", "w.value ->> 'id'")
+                .replace("{given of j}", "j.id")
+                .replace("{given}", "id");
+            statements.push((path.file_stem().unwrap().display().to_string(), text));
+        }
+    }
+    statements.sort_unstable();
+    statements
+}
+
+/// How SQLite would run a statement whose arguments are all NULL, which changes no plan.
+async fn sqlite_plan(session: &mut SqliteConnection, statement: &str) -> Vec<String> {
+    let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+    let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(explain).fetch_all(session).await.unwrap();
+    plan.into_iter().map(|step| step.3).collect()
+}
+
+/// Whether a step of the plan reads a large table from end to end. A step names a table by its alias.
+fn reads_whole(statement: &str, plan: &[String]) -> bool {
+    let words = statement.split_whitespace().map(|word| word.trim_end_matches([',', ')', ';']));
+    let words: Vec<_> = words.chain([""; 2]).collect();
+    let is_large = |name: &str| {
+        let is_its_alias =
+            |at: &[&str]| LARGE.contains(&at[0]) && (at[1] == name || at[1] == "AS" && at[2] == name);
+        LARGE.contains(&name) || words.windows(3).any(is_its_alias)
+    };
+    // Rows that the statement itself has made may be called as a table is elsewhere in it.
+    let is_made = |name: &str| {
+        plan.iter()
+            .any(|step| *step == format!("CO-ROUTINE {name}") || *step == format!("MATERIALIZE {name}"))
+    };
+    let scans = plan.iter().filter_map(|step| step.strip_prefix("SCAN "));
+    scans
+        .filter(|scan| !scan.contains("VIRTUAL TABLE"))
+        .filter_map(|scan| scan.split(' ').next())
+        .any(|name| is_large(name) && !is_made(name))
 }
