@@ -6,6 +6,7 @@ WHERE instance_id IN (
     SELECT i.instance_id
     FROM instance i
     LEFT JOIN lease l ON l.resource = 'instance:' || i.instance_id
+                         AND l.resource BETWEEN 'instance:' AND 'instance:~'
     WHERE coalesce(l.expires_at, i.started_at) < now() - $1 * interval '1 millisecond'
       AND l.owner IS DISTINCT FROM i.instance_id
     ORDER BY i.instance_id

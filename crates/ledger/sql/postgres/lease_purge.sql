@@ -14,5 +14,6 @@ WHERE resource IN (
     ORDER BY l.resource
     LIMIT $2
 )
+AND resource > 'instance:' AND resource < 'instance;'
 -- Asked once more of each row as it is when it is deleted: somebody may have taken it meanwhile.
 AND expires_at < now() - $1 * interval '1 millisecond'

@@ -318,6 +318,12 @@ pub async fn explained(
     plan.join("\n")
 }
 
+/// How many pages a statement has read, by the plan of its run.
+pub fn pages_of(plan: &str) -> u32 {
+    let pages = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared ")).unwrap();
+    pages.split(' ').filter_map(|part| part.split_once('=')?.1.parse::<u32>().ok()).sum()
+}
+
 /// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed nearly all are dismissed.
 async fn fill_finished(session: &mut PgConnection) {
     sqlx::raw_sql(
@@ -662,10 +668,8 @@ async fn what_is_behind_the_last_place_of_a_long_session_is_found_at_once() {
             let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ({ask})");
             let plan: Vec<String> =
                 sqlx::query_scalar(AssertSqlSafe(explain)).fetch_all(&mut session).await.unwrap();
-            let pages = plan.iter().find_map(|line| line.trim().strip_prefix("Buffers: shared ")).unwrap();
-            let pages: u32 =
-                pages.split(' ').filter_map(|part| part.split_once('=')?.1.parse::<u32>().ok()).sum();
             let plan = plan.join("\n");
+            let pages = pages_of(&plan);
             assert!(pages > 0 && pages < 100, "{name} of {ask} reads {pages} pages:\n{plan}");
             println!("{name} of {ask} reads {pages} pages");
             let reads_no_job = name != "session_places" || plan.contains("Index Only Scan");

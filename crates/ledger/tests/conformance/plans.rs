@@ -8,7 +8,7 @@ use std::path::Path;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
 use crate::bench::{BY_KEYS, Bench};
-use crate::job_plans::with_mark;
+use crate::job_plans::{pages_of, with_mark};
 
 /// The statements of a load, and what each may use. A scan of the table, or of all nonces that the signer
 /// ever had, is neither.
@@ -114,6 +114,55 @@ async fn postgres_looks_for_overdue_holds_at_one_entry_for_each_signer() {
     for scan in scans {
         let read = scan.rsplit_once("rows=").unwrap().1.split(' ').next().unwrap();
         assert!(scan.contains("signer_nonce_held") && read.parse::<f64>().unwrap() <= 1.0, "{plan}");
+    }
+}
+
+/// What is asked every few seconds of instances, and of plans that have lost their owner: the statements, the types of their
+/// arguments, and values for them. All of it is bounded by the numbers of instances and of plans.
+const OF_INSTANCES: [(&str, &str, &str, &str); 7] = [
+    ("instance_list", sql!("both/postgres/instance_list"), "text, bigint", "'me', 100"),
+    ("instance_peers", sql!("postgres/instance_peers"), "bigint, bigint", "600000, 100"),
+    ("transfer_list", sql!("both/postgres/transfer_list"), "text, bigint", "'me', 100"),
+    ("plan_left", sql!("postgres/plan_left"), "text, bigint", "'me', 100"),
+    ("instance_end", sql!("postgres/instance_end"), "bigint, bigint", "60000, 100"),
+    ("instance_purge", sql!("postgres/instance_purge"), "bigint, bigint", "60000, 100"),
+    ("lease_purge", sql!("postgres/lease_purge"), "bigint, bigint", "60000, 100"),
+];
+
+/// An instance that lives and one that ended long ago, a plan, and many leases before and behind theirs.
+const MANY_LEASES: &str = "
+    INSERT INTO instance (instance_id, url, hostname, pid, version, started_at)
+    SELECT id, '', '', 1, '', now() FROM unnest(ARRAY['lives', 'ended']) AS id;
+    INSERT INTO instance_nodes (instance_id, nodes) SELECT instance_id, '[]' FROM instance;
+    INSERT INTO plan (id, status, version, needs_owner, document, created_at)
+    VALUES (gen_random_uuid(), 'RUNNING', 1, TRUE, '{}', now());
+    INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
+    SELECT 'instance:' || instance_id, instance_id, 1, now(), now(),
+           now() + CASE instance_id WHEN 'lives' THEN interval '1 hour' ELSE interval '-1 hour' END
+    FROM instance
+    UNION ALL
+    SELECT 'plan:' || id, 'ended', 1, now(), now(), now() + interval '1 hour' FROM plan
+    UNION ALL
+    SELECT kind || n, 'lives', 1, now(), now(), now() + interval '1 hour'
+    FROM generate_series(1, 20000) n, unnest(ARRAY['a:', 'signer:']) AS kind";
+
+#[tokio::test]
+async fn postgres_reads_no_leases_of_others_to_know_instances_however_it_joins_them() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    let does = async |session: &mut PgConnection, text: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(session).await.unwrap();
+    };
+    // A server that takes the tables for small may join them by reading both. Here it has to.
+    let joins = "SET enable_nestloop = off; SET enable_seqscan = off; SET jit = off;
+                 SET plan_cache_mode = force_generic_plan";
+    does(&mut session, joins.to_owned()).await;
+    does(&mut session, MANY_LEASES.to_owned()).await;
+    for (name, statement, types, values) in OF_INSTANCES {
+        does(&mut session, format!("PREPARE {name} ({types}) AS {statement}")).await;
+        let plan = plan_of(&mut session, &format!("{name} ({values})")).await;
+        let pages = pages_of(&plan);
+        assert!(pages < 100, "{name} reads {pages} pages:\n{plan}");
     }
 }
 
