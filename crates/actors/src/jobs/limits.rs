@@ -158,5 +158,7 @@ pub const RATE_WINDOWS: [Duration; 3] =
 pub const RATES_NAMES_MAX: usize = domain::limits::POOLS_MAX;
 /// Kinds of jobs that the metrics of one process count by name.
 pub const KINDS_COUNTED_MAX: usize = 100;
+/// Pools that the metrics of one process have by name, those that are configured no more included.
+pub const POOLS_SHOWN_MAX: usize = domain::limits::POOLS_MAX;
 /// Pools that statistics list: the configured ones first, then those with the most jobs. And tenants.
 pub const STATISTICS_NAMES_MAX: usize = domain::limits::POOLS_MAX;

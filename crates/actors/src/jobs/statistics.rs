@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::Jobs;
 use super::lifetime::Lifetime;
-use super::limits::STATISTICS_NAMES_MAX;
+use super::limits::{POOLS_SHOWN_MAX, STATISTICS_NAMES_MAX};
 use super::rates::{JobHistory, JobRates, RateCounter, Rates, RatesBy};
 use crate::counted::{Counted, Pauses};
 
@@ -37,7 +37,7 @@ const FINISHED_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Jobs that one statement counts: some 20 ms of the ledger's time, on the slow side.
 const COUNTED_AT_ONCE: u32 = 20_000;
 
-/// The label of the pools that jobs name and nobody has configured.
+/// The label of the pools that jobs name and nobody has configured, and of those that came after the first [`POOLS_SHOWN_MAX`].
 const OTHER_POOLS: &str = "other";
 
 /// What the statistics of one instance come from: the newest counts of the ledger, and its own rates.
@@ -149,7 +149,7 @@ impl Statistics {
             let (took, counted) = self.unfinished.renew(count).await;
             let pause = pauses.after(took, counted.is_ok());
             match counted {
-                Ok(count) => show_pools(&count.found, &pools),
+                Ok(count) => show_pools(&mut POOLS_IN_METRICS.lock(), &count.found, &pools),
                 Err(error) => tracing::debug!(%error, "the unfinished jobs could not be counted"),
             }
             tokio::time::sleep(pause).await;
@@ -188,18 +188,25 @@ fn configured(registry: &Registry) -> HashSet<PoolName> {
     registry.pools().configured().iter().map(|pool| pool.name.clone()).collect()
 }
 
-/// The pools that the metrics of this process have. An incarnation shows those of the ones before it, too: as empty, where
-/// nobody has configured them since.
+/// The pools that have a label of their own in the metrics of this process, which never forget one: as many as may be configured
+/// at once. An incarnation shows those of the ones before it, too: as empty, where nobody has configured them since.
 static POOLS_IN_METRICS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Sets the gauges of the configured pools, of the jobs that name none under an empty label, and of all other pools together as
-/// `other`: their names are what clients make up.
-fn show_pools(counts: &UnfinishedCounts, configured: &HashSet<PoolName>) {
+/// `other`: their names are what clients make up. `known` are the pools that have a label, to which new ones are added while there
+/// is room.
+fn show_pools(known: &mut BTreeSet<String>, counts: &UnfinishedCounts, configured: &HashSet<PoolName>) {
+    // In the order of their names: which of too many have no label is not left to chance.
+    for pool in configured.iter().map(PoolName::as_str).collect::<BTreeSet<_>>() {
+        if known.len() < POOLS_SHOWN_MAX && !known.contains(pool) {
+            known.insert(pool.to_owned());
+        }
+    }
     let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::from([("", (0, 0)), (OTHER_POOLS, (0, 0))]);
-    shown.extend(configured.iter().map(|pool| (pool.as_str(), (0, 0))));
+    shown.extend(known.iter().map(|pool| (pool.as_str(), (0, 0))));
     let labelled = counts.of_pools.iter().map(|(pool, jobs)| match pool {
         None => ("", jobs),
-        Some(pool) if configured.contains(pool) => (pool.as_str(), jobs),
+        Some(pool) if configured.contains(pool) && known.contains(pool.as_str()) => (pool.as_str(), jobs),
         Some(_) => (OTHER_POOLS, jobs),
     });
     for (label, UnfinishedCount { created, delayed, oldest_ms, .. }) in
@@ -209,15 +216,8 @@ fn show_pools(counts: &UnfinishedCounts, configured: &HashSet<PoolName>) {
         *waiting += created.saturating_sub(*delayed);
         *oldest = (*oldest).max(oldest_ms.unwrap_or(0));
     }
-    let mut known = POOLS_IN_METRICS.lock();
-    for label in known.iter().filter(|label| !shown.contains_key(label.as_str())) {
-        set(label, 0, 0);
-    }
     for (label, (waiting, oldest_ms)) in shown {
         set(label, waiting, oldest_ms);
-        if !known.contains(label) {
-            known.insert(label.to_owned());
-        }
     }
 }
 

@@ -205,12 +205,12 @@ fn a_pool_that_is_configured_no_more_is_empty_in_the_metrics_whichever_incarnati
         let of = |pool: &PoolName| (Some(pool.clone()), each, Some(each * 1_000));
         waiting([of(&kept), of(&dropped)])
     };
-    show_pools(&counts(7), &HashSet::from([kept.clone(), dropped.clone()]));
+    show_pools(&mut POOLS_IN_METRICS.lock(), &counts(7), &HashSet::from([kept.clone(), dropped.clone()]));
     assert_eq!(shown("shown-and-dropped"), (Some(6.0), Some(7.0)));
     // Nothing but the process remembers it.
     let further = UnfinishedCount { created: 4, oldest_ms: Some(11_000), ..UnfinishedCount::default() };
     let counts = UnfinishedCounts { of_further_pools: further, ..counts(9) };
-    show_pools(&counts, &HashSet::from([kept]));
+    show_pools(&mut POOLS_IN_METRICS.lock(), &counts, &HashSet::from([kept]));
     assert_eq!(shown("shown-and-kept"), (Some(8.0), Some(9.0)));
     assert_eq!(shown("shown-and-dropped"), (Some(0.0), Some(0.0)));
     assert_eq!(
@@ -218,4 +218,26 @@ fn a_pool_that_is_configured_no_more_is_empty_in_the_metrics_whichever_incarnati
         (Some(12.0), Some(11.0)),
         "its jobs are still there, and those of further pools"
     );
+}
+
+#[test]
+fn however_often_all_pools_are_replaced_the_metrics_have_a_label_for_as_many_as_may_be_configured_at_once() {
+    let recorded = Recorded::default();
+    let _recording = metrics::set_default_local_recorder(&recorded);
+    let shown = |label: &str| recorded.gauge(&format!("fencepost_pool_waiting{{pool={label}}}"));
+    let generation = |of: char, first: usize| -> HashSet<PoolName> {
+        (first..POOLS_SHOWN_MAX).map(|n| pool(&format!("{of}{n:03}"))).collect()
+    };
+    let mut known = BTreeSet::new();
+    // The first list leaves room for one pool of the second.
+    show_pools(&mut known, &waiting([]), &generation('a', 1));
+    let counts = waiting([(Some(pool("b000")), 3, None), (Some(pool("b001")), 5, None)]);
+    show_pools(&mut known, &counts, &generation('b', 0));
+    assert_eq!((known.len(), shown("a001")), (POOLS_SHOWN_MAX, Some(0.0)));
+    assert_eq!((shown("b000"), shown("b001"), shown("other")), (Some(2.0), None, Some(4.0)));
+    // A pool that has a label keeps it.
+    let counts = waiting([(Some(pool("a001")), 8, None), (Some(pool("a000")), 11, None)]);
+    show_pools(&mut known, &counts, &generation('a', 0));
+    assert_eq!((known.len(), shown("a001"), shown("b000")), (POOLS_SHOWN_MAX, Some(7.0), Some(0.0)));
+    assert_eq!((shown("a000"), shown("other")), (None, Some(10.0)));
 }

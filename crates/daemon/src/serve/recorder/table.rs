@@ -252,7 +252,7 @@ pub const METRICS: &[Metric] = &[
     gauge(
         "fencepost_pool_waiting",
         "Jobs of the whole cluster that are due and wait, by the pool that they name, counted every few seconds: the \
-         configured pools, all others as `other`; empty for none",
+         configured pools (the first 1000 that the process meets), all others as `other`; empty for none",
     )
     .by(&["pool"], &[&[&["", "other"]]]),
     gauge("fencepost_pool_oldest_seconds", "For how long the job that waits longest has been due, by pool as above")
