@@ -141,6 +141,11 @@ impl Peer {
     async fn close(mut self, code: u16) {
         stand_in::close(&mut self.socket, code).await;
     }
+
+    /// Finds a fault in what the worker says.
+    async fn refuse(mut self, why: &str) {
+        stand_in::close_for(&mut self.socket, close::PROTOCOL, why).await;
+    }
 }
 
 fn dispatch(job: &str, attempt: u32) -> Dispatch {

@@ -196,11 +196,14 @@ where
         self.welcomed_at.take().map(|at| at.elapsed())
     }
 
-    /// A connection was not welcome. An instance of an older release takes no hello that says that the node is drained: the next
-    /// one does not say so, and the drain is over.
+    /// A connection was not welcome. An instance of an older release takes no hello that says that the node is drained, and names
+    /// the field: the next hello does not say so, and the drain is over. Who was too late with its hello, or was kept waiting for
+    /// its welcome, is closed with the same code: that says nothing of the drain.
     fn not_let_in(&mut self, error: &Error) {
-        let is_invalid = error.problem().and_then(Problem::known_code) == Some(Code::Invalid);
-        if is_invalid && std::mem::take(&mut self.drained) {
+        let names_it = |problem: &Problem| {
+            problem.known_code() == Some(Code::Invalid) && problem.detail.contains("drained")
+        };
+        if error.problem().is_some_and(names_it) && std::mem::take(&mut self.drained) {
             (self.observer)(Event::Drained(false));
         }
     }

@@ -61,7 +61,12 @@ impl Instance {
 
 /// Says goodbye with this code, and waits until the other side did.
 pub(crate) async fn close(socket: &mut WebSocketStream<TcpStream>, code: u16) {
-    socket.close(Some(CloseFrame { code: code.into(), reason: "".into() })).await.unwrap();
+    close_for(socket, code, "").await;
+}
+
+/// The same, for this reason.
+pub(crate) async fn close_for(socket: &mut WebSocketStream<TcpStream>, code: u16, reason: &str) {
+    socket.close(Some(CloseFrame { code: code.into(), reason: reason.into() })).await.unwrap();
     let gone = async { while let Some(Ok(_)) = socket.next().await {} };
     tokio::time::timeout(PATIENCE, gone).await.expect("a goodbye");
 }

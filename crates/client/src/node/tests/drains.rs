@@ -144,6 +144,9 @@ async fn a_worker_that_is_drained_says_so_when_it_connects_again() {
     worker.ended.abort();
 }
 
+/// As an instance of 0.1.0 says it, as far as there is room in a close frame.
+const UNKNOWN_FIELD: &str = "unknown field `drained`, expected one of `node_id`, `capacity`, `batch`";
+
 #[tokio::test]
 async fn where_a_scheduler_takes_no_hello_that_says_so_the_drain_ends() {
     let scheduler = Scheduler::new().await;
@@ -152,15 +155,32 @@ async fn where_a_scheduler_takes_no_hello_that_says_so_the_drain_ends() {
     told(&mut worker, &mut peer, true).await;
     // A fault of a connection that was welcome says nothing of the hello.
     for is_welcome in [true, false] {
-        peer.close(close::PROTOCOL).await;
+        peer.refuse(UNKNOWN_FIELD).await;
         peer = scheduler.greeted().await;
         assert!(peer.drained);
         if is_welcome {
             peer.welcome_to(60_000).await;
         }
     }
-    peer.close(close::PROTOCOL).await;
+    peer.refuse(UNKNOWN_FIELD).await;
     until_drained(&mut worker, false).await;
     assert!(!quiet(&scheduler).await.drained);
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn a_drain_outlasts_connections_that_are_not_welcome_for_another_reason() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = quiet(&scheduler).await;
+    told(&mut worker, &mut peer, true).await;
+    peer.close(close::GOING_AWAY).await;
+    // The worker stood still before its hello, or the bus kept it from being registered.
+    for why in ["no hello within 5000 ms", "no heartbeat for 4000 ms"] {
+        let peer = scheduler.greeted().await;
+        assert!(peer.drained);
+        peer.refuse(why).await;
+    }
+    assert!(quiet(&scheduler).await.drained);
     worker.ended.abort();
 }
