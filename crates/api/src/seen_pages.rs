@@ -48,10 +48,10 @@ pub fn until(state: &State) -> Instant {
 /// Reads a list piece by piece, and keeps what is seen, at most `limit`. `read` answers so many records behind a key, or
 /// fewer, and nothing at the end; fewer to a caller that sees everything at the end alone. It looks up what `is_seen` is to know
 /// of them. The first piece has [`PIECE_FIRST_MAX`] records at most. Further ones have as many as the page still needs, by the
-/// share that was seen until then, at most [`PIECE_UNSEEN_MAX`], and fewer where they are large. Where so much that is not seen
-/// lies between that the time is over, the page has less, and the list goes on behind it; so it does where what is seen has
-/// [`SHOWN_PAGE_BYTES_MAX`]. A further piece that takes long is waited for half as long again, since `read` itself may end with
-/// what it has looked up: then it is left to the next page.
+/// share that was seen until then, or twice as many as the last one where nothing of that is seen; at most [`PIECE_UNSEEN_MAX`],
+/// and fewer where they are large. Where so much that is not seen lies between that the time is over, the page has less, and the
+/// list goes on behind it; so it does where what is seen has [`SHOWN_PAGE_BYTES_MAX`]. A further piece that takes long is waited
+/// for half as long again, since `read` itself may end with what it has looked up: then it is left to the next page.
 ///
 /// # Errors
 /// What `read` says, and `overloaded` where there is no room for what was read.
@@ -84,7 +84,7 @@ async fn page_until<R: Listed, K: Clone>(
     let mut piece = (limit + 1).min(PIECE_FIRST_MAX as usize);
     let mut records = read(None, piece as u32).await?;
     while let Some(last) = records.last().map(&key) {
-        let (read_now, bytes_now) = (records.len(), bytes_of(&records));
+        let (read_now, bytes_now, found_before) = (records.len(), bytes_of(&records), found.len());
         take(&mut room, bytes + bytes_now)?;
         for record in records {
             if !is_seen(&record) {
@@ -105,8 +105,10 @@ async fn page_until<R: Listed, K: Clone>(
         }
         looked_at += read_now;
         let needed = ((limit + 1 - found.len()) * looked_at).div_ceil(found.len().max(1));
+        // Behind many that are seen, any number may lie that are not.
+        let least = if found.len() == found_before { 2 * read_now } else { 1 };
         let fit = (SHOWN_PAGE_BYTES_MAX * read_now / bytes_now.max(1)).max(1);
-        piece = needed.min(PIECE_UNSEEN_MAX as usize).min(fit);
+        piece = needed.max(least).min(PIECE_UNSEEN_MAX as usize).min(fit);
         records = match timeout_at(late.into(), read(Some(last.clone()), piece as u32)).await {
             Ok(records) => records?,
             Err(_late) => return Ok(Page { records: found, next: Some(last) }),
@@ -226,12 +228,14 @@ mod tests {
     #[tokio::test]
     async fn a_list_is_read_in_pieces_as_large_as_the_page_needs_by_what_is_seen_of_it() {
         type IsSeen = fn(u32) -> bool;
-        let cases: [(u32, IsSeen, &[u32]); 4] = [
+        let cases: [(u32, IsSeen, &[u32]); 5] = [
             (2, |_| true, &[3]),
             (100, |number: u32| number.is_multiple_of(2), &[101, 104]),
             // That the only record of a piece is not seen is no reason for a large one.
             (10, |number: u32| number <= 10 || number == 13, &[11, 2]),
             (2, |_| false, &[3, 9, 36, 144, 576, 1_000, 1_000, 1_000]),
+            // What is seen of those before them says nothing of very many that are not.
+            (10, |number: u32| number <= 10, &[11, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000]),
         ];
         for (limit, sees, expected) in cases {
             let asked = RefCell::new(Vec::new());
