@@ -72,7 +72,8 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 ///
 /// The node gets no more jobs and finishes those that it has. The drain lasts until `undrain`, or until the node connects
 /// again without `drained` in its `hello`, as when its program starts anew. After the answer, every instance that can be
-/// reached shows it, and the node has been told.
+/// reached shows it, and it was sent to the node. If the node's connection breaks at that moment, the node may not have it, and
+/// comes back as it was: `GET /v1/nodes/{id}` shows that.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
     params(("id" = String, Path, description = "The node's id")),
@@ -84,7 +85,7 @@ pub async fn drain(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Ends the drain of a node
 ///
-/// The node gets jobs again, unless it has sent `drain` itself.
+/// The node gets jobs again, unless it has sent `drain` itself. What `drain_node` says of the answer is true here too.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "nodes", operation_id = "undrain_node",
     params(("id" = String, Path, description = "The node's id")),
