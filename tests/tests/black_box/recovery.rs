@@ -19,7 +19,7 @@ use testkit::servers::Database;
 
 use crate::jobs::hand::{Hand, done};
 use crate::jobs::rig::{Rig, echo};
-use crate::jobs::talk::Talk;
+use crate::jobs::session_client::Talk;
 use crate::{patient, until};
 
 const SIGNERS: [&str; 3] = ["a", "b", "c"];

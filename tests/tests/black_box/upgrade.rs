@@ -11,7 +11,7 @@ use testkit::servers::{Database, Redis};
 use tokio::task::spawn_blocking;
 
 use crate::jobs::rig::Rig;
-use crate::jobs::talk::{open, settled};
+use crate::jobs::session_client::{open, settled};
 use crate::patient;
 
 async fn database() -> Database {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::losses::holder;
 use super::rig::{OFFLINE, Rig, echo, hold};
-use super::talk::{Talk, open, seqs};
+use super::session_client::{Talk, open, seqs};
 use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use testkit::servers::RedisCluster;
 
 use super::islands::{handed_on, on};
 use super::rig::{Node, Rig, echo, with};
-use super::talk::settled;
+use super::session_client::settled;
 use crate::until;
 
 /// Jobs submitted to each instance, and in a session.

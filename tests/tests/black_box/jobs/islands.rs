@@ -144,7 +144,7 @@ async fn while_redis_is_gone_jobs_run_on_the_nodes_of_other_instances_once_each(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_moves_to_an_instance_with_a_node_and_keeps_its_order() {
     let rig = Rig::with_own_redis(3).await;
-    super::talk::settled(&rig).await;
+    super::session_client::settled(&rig).await;
     let node = rig.node(&[1], "far", |_| {}).await;
     let mut sessions = Vec::new();
     for _ in 0..8 {
@@ -189,7 +189,7 @@ async fn a_session_moves_to_an_instance_with_a_node_and_keeps_its_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_sessions_that_move_at_once_are_all_served_and_none_is_passed_on_twice() {
     let rig = Rig::on_three_buses().await;
-    super::talk::settled(&rig).await;
+    super::session_client::settled(&rig).await;
     let able = rig.instance(3).await.ready().instance.clone();
     let spec = json!({ "requires": ["bare"] });
     let opened = stream::iter(0..).map(|n: usize| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::rig::{Rig, echo, none_was_rejected, with};
-use super::talk::{owner, settled};
+use super::session_client::{owner, settled};
 use crate::until;
 
 /// A job is dispatched, run, recorded and counted within this time; none of it may wait for a look at the ledger, which

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::rig::{PATIENCE, Rig, echo, with};
-use super::talk::{Talk, open, seqs};
+use super::session_client::{Talk, open, seqs};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_only_listens_gets_every_result_while_jobs_end_all_the_time() {

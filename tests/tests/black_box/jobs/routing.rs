@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::rig::{Node, PATIENCE, Rig, Runs, echo, with};
-use super::talk::{open, owner, settled};
+use super::session_client::{open, owner, settled};
 use crate::shutdown::begin_request;
 use crate::until;
 

@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use super::fuzz::{READS_AGAIN_AFTER, code_at_the_end, with_little_room};
 use super::hand::closing;
 use super::rig::{Node, PATIENCE, Rig, Runs, echo, hold, with};
-use super::talk::{Talk, open, owner, seqs, settled, together};
+use super::session_client::{Talk, open, owner, seqs, settled, together};
 use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]

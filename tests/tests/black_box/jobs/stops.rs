@@ -13,7 +13,7 @@ use testkit::process::Signal;
 use super::fuzz::silent_node;
 use super::hand::Hand;
 use super::rig::{Node, PATIENCE, Rig, hold, past, with};
-use super::talk::{Talk, open};
+use super::session_client::{Talk, open};
 use crate::until;
 
 /// Submits a job that may be tried once to an instance, and waits until that knows that the node has begun it.

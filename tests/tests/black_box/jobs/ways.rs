@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::instance::fencepost;
 
 use super::rig::{PATIENCE, Rig, echo, hold, past, with};
-use super::talk::open;
+use super::session_client::open;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_with_nothing_beside_it_runs_jobs() {
