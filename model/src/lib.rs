@@ -2,11 +2,12 @@
 //! and their accidents can follow one another. What lives here is the protocol alone; what must never live here is a
 //! database, a clock, or a line of the daemon's code.
 //!
-//! Four models share the work. This page is about [`LeaseModel`]: that nothing is granted twice, whichever instance takes
-//! it from another, and whenever. [`membership`] is about when it is wise to take: that a ledger which stalls makes nobody steal.
-//! [`plans`] is about a lock whose owner outlives every instance: that of two tasks which want one tenant each stage runs
-//! when a person wants it to, and never twice by itself. [`slots`] is about a node's slots, which the bus gives, or lends
-//! to the holder of the node's socket: that never both give them, and that no attempt is taken for lost that still runs.
+//! Four models share the work. This page is about [`LeaseModel`]: that nothing is granted twice, whichever instance
+//! takes a lease from another, and whenever. [`membership`] is about when it is wise to take: that a ledger which
+//! stalls makes nobody steal. [`plans`] is about a lock whose owner outlives every instance: that of two tasks which
+//! want one tenant each stage runs when a person wants it to, and never twice by itself. [`slots`] is about a node's
+//! slots, which the bus gives, or lends to the holder of the node's socket: that never both give them, and that no
+//! attempt is taken for lost that still runs.
 //!
 //! One resource (a signer), a few instances, and callers who each want one nonce. [`Protocol`] says how the pieces are
 //! built, [`Bounds`] says how much may happen. [`Protocol::sound`] must hold every property of [`properties`]; a

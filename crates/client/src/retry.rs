@@ -26,10 +26,10 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 ///   `lease_held`, `fenced`, `draining`, `ledger_unavailable`. These occur while a killed instance's keys
 ///   move, which usually takes 3 s and at most 5 s, and while an instance restarts. A call is tried again
 ///   after these until `total_max`; the default is several times as long as a failover.
-/// - *Too much, or not now*: `overloaded`, `window_full`, `clock_behind`, `exhausted` for want of a worker number, a
-///   proxy's 429, and codes of newer daemons. A call ends with the `attempts_max`th of these, or at `total_max`. As
-///   long as no instance could be reached at all, a refused connection counts as one of these too, because the URLs
-///   may be wrong.
+/// - *Too much, or not now*: `overloaded`, `window_full` of a grant that fits the window, `clock_behind`, `exhausted` for
+///   want of a worker number, a proxy's 429, and codes of newer daemons. A call ends with the `attempts_max`th of these,
+///   or at `total_max`. As long as no instance could be reached at all, a refused connection counts as one of these too,
+///   because the URLs may be wrong.
 ///
 /// Requests go out in rounds: to the owner of the signer, then to the given URLs in turn, as long as another
 /// one may succeed, and once to the owner that an answer names. Between rounds there is a pause. So a round

@@ -59,8 +59,8 @@ impl Reach {
         Some(link.min(self.failure_detector.reached_for()?))
     }
 
-    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed. It grows
-    /// with each look alone.
+    /// The same, while the bus joined all live instances as well: for so long nothing of a node can have been missed. Only
+    /// another look makes it longer.
     #[must_use]
     pub fn hears_all(&self) -> Option<HeardAll> {
         let unbroken = self.unbroken_for()?;

@@ -198,8 +198,8 @@ impl Index {
         self.open[word].load(SeqCst)
     }
 
-    /// Writes down whether a node is open. True if it was not and is now. Every change of a node calls this after
-    /// the change.
+    /// Writes down whether a node is open. True if it was not and is now. Code that changes a node calls this
+    /// afterwards.
     pub(crate) fn refresh(&self, position: usize) -> bool {
         let entry = &self.nodes[position];
         let (word, bit) = (&self.open[position / 64], 1 << (position % 64));

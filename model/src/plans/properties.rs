@@ -8,7 +8,7 @@ use super::state::{Attempt, Job, Memory, Place, PlanNumber, Record, Row, Stage, 
 
 /// A stage begins once, and again only after a person said of it that it is not done, or retried it where that is allowed.
 pub const BEGUN_ONCE: &str = "no stage begins twice without a person's word between";
-/// An owner begins a stage or sends its job only after a start, a resume or a retry, if no other owner has written since.
+/// An owner begins a stage or sends its job only after a start, a resume or a retry, and while no other owner has written since.
 pub const BEGUN_WHEN_ASKED: &str = "nothing is dispatched between a takeover and a person's word";
 /// Two tasks never interleave their steps under the tenant's lock.
 pub const OLDER_TASK_NEVER_COMMITS: &str = "no step commits under a lock that was taken since";

@@ -104,7 +104,7 @@ pub(super) struct WorkerLoop<H, S> {
     refusals: Refusals,
     /// When the scheduler welcomed this connection.
     welcomed_at: Option<Instant>,
-    /// Whether an operator drains the node, as it was told last. The next connection says so.
+    /// Whether an operator drains the node, as the last `heartbeat_ok` said. The next `hello` says so.
     drained: bool,
 }
 

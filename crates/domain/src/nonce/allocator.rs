@@ -1,7 +1,7 @@
 //! What the owner of a signer knows, and which nonces the next grant gets.
 //!
-//! The allocator is advanced as decisions are made, before they are committed. Its owner throws
-//! it away when the outcome of a commit is unknown, and loads a new one under a new lease.
+//! The allocator is advanced as decisions are made, before they are committed. Its owner throws it
+//! away when a commit was not made, or may not have been, and loads a new one from the ledger.
 
 use std::collections::BTreeMap;
 

@@ -66,7 +66,7 @@ pub struct Hello {
     pub pools: Option<Arc<[PoolName]>>,
     /// What it calls its software.
     pub software: Option<Arc<str>>,
-    /// Whether an operator drains it, as it was told on the connection before.
+    /// Whether an operator drains it, as its last connection said.
     pub is_drained: bool,
     /// What it runs, or has the unanswered result of.
     pub running: Vec<Slot>,

@@ -103,7 +103,8 @@ pub struct Hello {
         deserialize_with = "strict::present_text::<NODE_VERSION_CHARS_MAX, _>"
     )]
     pub version: Option<String>,
-    /// Whether an operator drains the node, as it was told last: the drain goes on. Daemons of 0.1.0 do not know this field.
+    /// Whether an operator drains the node, as the last `heartbeat_ok` said: the drain goes on. Daemons of 0.1.0 do not know
+    /// this field.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drained: bool,
     /// The attempts that the node has: those that run, and those whose result is not known to be durable.

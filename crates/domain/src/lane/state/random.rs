@@ -1,8 +1,8 @@
 //! Random sequences of everything that can happen to a lane, against a simple ledger, scheduler and nodes.
 //!
 //! Checked at each step: no job is written by two batches at once, nothing leaves that is not committed, each caller is
-//! answered once, and truly; of a strict session one job is under way at a time, in the order of the places; an owner that is
-//! told to stop does, and has answered everybody; no caller's submissions change places. Checked at the end, when everybody
+//! answered once, and truly; of a strict session one job is under way at a time, in the order of the places; an owner that
+//! gets `Stop` ends, and has answered everybody; no caller's submissions change places. Checked at the end, when everybody
 //! works: all jobs that were accepted are finished, and nobody waits.
 
 mod ledger;
