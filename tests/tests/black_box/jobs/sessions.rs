@@ -672,7 +672,7 @@ async fn a_client_that_reads_again_late_still_sees_4429() {
     let url = format!("{}/v1/sessions/{session}/ws?after_seq=0", rig.urls[0].replace("http", "ws"));
     let slow = with_little_room(url.into_client_request().unwrap()).await;
     until("it is found to be slow", async || {
-        rig.instance(0).await.whole_log().contains(&format!("Other({})", close::SLOW_READER))
+        rig.instance(0).await.whole_log().contains(&format!("\"code\":{}", close::SLOW_READER))
     })
     .await;
     tokio::time::sleep(READS_AGAIN_AFTER).await;
