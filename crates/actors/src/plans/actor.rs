@@ -583,6 +583,7 @@ impl PlanActor {
                     // What was begun by a commit that was not heard of.
                     Some(Attempted { state, token, jobs }) if is_known(&state) => {
                         actor.inner.late.remove(&actor.plan);
+                        step::log_attention(&actor.state, &state);
                         actor.lane.added(token, clock.now(), jobs);
                     }
                     _ if !is_known(&actor.state) => {
