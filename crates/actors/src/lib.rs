@@ -23,4 +23,6 @@ mod renewals;
 mod replies;
 mod row_locks;
 pub mod signers;
+#[cfg(test)]
+mod test_ledger;
 pub mod uncut;

@@ -493,6 +493,7 @@ mod tests {
     use super::*;
     use crate::arbiters::Arbiters;
     use crate::database_clock::SharedClock;
+    use crate::test_ledger;
 
     struct Defect;
 
@@ -509,13 +510,7 @@ mod tests {
     }
 
     async fn signers(folder: &tempfile::TempDir) -> Signers {
-        let options = ledger::Options {
-            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-            connections_max: 2,
-            connect_timeout_ms: 5_000,
-            call_timeout_ms: 5_000,
-        };
-        let ledger = ledger::open(&options).await.unwrap();
+        let ledger = test_ledger::open(folder).await;
         let limits = Limits {
             lease: Duration::from_secs(15),
             hold_ms: 60_000,

@@ -299,6 +299,7 @@ mod tests {
     use crate::arbiters::Arbiters;
     use crate::database_clock::SharedClock;
     use crate::recorded::Recorded;
+    use crate::test_ledger;
 
     /// How long a count usually takes.
     const QUICK: Duration = Duration::from_millis(10);
@@ -321,13 +322,7 @@ mod tests {
         let recorded = Recorded::default();
         let _recording = metrics::set_default_local_recorder(&recorded);
         let folder = tempfile::tempdir().unwrap();
-        let options = ledger::Options {
-            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-            connections_max: 2,
-            connect_timeout_ms: 5_000,
-            call_timeout_ms: 5_000,
-        };
-        let ledger = ledger::open(&options).await.unwrap();
+        let ledger = test_ledger::open(&folder).await;
         ledger.close().await;
         let second = Duration::from_secs(1);
         let limits = Limits {

@@ -12,6 +12,7 @@ use crate::counted::FAILED_PAUSE_MAX;
 use crate::jobs::lifetime::Phase;
 use crate::jobs::rates::JobRate;
 use crate::recorded::Recorded;
+use crate::test_ledger;
 
 fn pool(name: &str) -> PoolName {
     PoolName::parse(name).unwrap()
@@ -122,15 +123,9 @@ fn counts_and_rates_of_a_tenant_come_together() {
 #[tokio::test]
 async fn statistics_wait_for_the_count_of_unfinished_jobs_and_a_moment_for_that_of_finished_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let options = ledger::Options {
-        url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
-        connections_max: 2,
-        connect_timeout_ms: 5_000,
-        call_timeout_ms: 5_000,
-    };
     let (_serves, phase) = watch::channel(Phase::Serving);
     let statistics = Statistics {
-        ledger: ledger::open(&options).await.unwrap(),
+        ledger: test_ledger::open(&folder).await,
         registry: Registry::new(InstanceId::parse("me-1").unwrap(), NodeTimeouts::DEFAULT),
         rates: Arc::new(RateCounter::new()),
         lifetime: Lifetime::new(phase, FailureDetector::alone()),
