@@ -167,14 +167,21 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_page_that_has_an_item_waits_for_no_more_when_its_time_is_over() {
+    /// A page whose second read never ends.
+    async fn page_of_one_read(
+        show: impl Fn(&u32) -> Result<(u32, Option<(u32, String)>), Refusal>,
+    ) -> wire::List<wire::Json> {
         let read = async |after: Option<u32>, _: u32| match after {
             None => Ok(vec![1]),
             Some(_) => std::future::pending().await,
         };
-        let page = page(room(&shares(usize::MAX)), &CURSORS, None, 10, read, |n| item(*n, 1));
-        let page = tokio::time::timeout(2 * TIME_ENOUGH, page).await.expect("it ends").unwrap();
+        let page = page(room(&shares(usize::MAX)), &CURSORS, None, 10, read, show);
+        tokio::time::timeout(2 * TIME_ENOUGH, page).await.expect("it ends").unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_has_an_item_waits_for_no_more_when_its_time_is_over() {
+        let page = page_of_one_read(|n| item(*n, 1)).await;
         assert_eq!((page.items.len(), page.next_cursor.as_deref()), (1, Some("x.1")));
     }
 
@@ -205,15 +212,9 @@ mod tests {
         }
     }
 
-    #[actix_web::test]
+    #[tokio::test(start_paused = true)]
     async fn a_page_of_which_nothing_is_seen_waits_for_no_further_piece_when_its_time_is_over() {
-        let read = async |after: Option<u32>, _: u32| match after {
-            None => Ok(vec![1]),
-            Some(_) => std::future::pending().await,
-        };
-        let room = Room { until: Instant::now() + Duration::from_millis(50), ..room(&shares(usize::MAX)) };
-        let unseen = |n: &u32| Ok((*n, None::<u32>));
-        let page = page(room, &CURSORS, None, 10, read, unseen).await.unwrap();
+        let page = page_of_one_read(|n| Ok((*n, None))).await;
         assert_eq!((page.items.len(), page.next_cursor.as_deref()), (0, Some("x.1")));
     }
 
