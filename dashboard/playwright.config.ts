@@ -28,7 +28,7 @@ export default defineConfig({
         viewport: { width: 1280, height: 900 },
         navigationTimeout: 120_000,
         launchOptions: {
-            executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+            executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium-headless-shell',
             args: isRoot ? ['--no-sandbox'] : [],
         },
     },
