@@ -273,16 +273,18 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
 /// Confirms a signer's next nonce
 ///
 /// After the ledger was recovered from an earlier state, a signer grants nothing (`recovering`) until an operator has named
-/// the nonce of the account's next transaction, pending ones counted. Nonces below it become CONSUMED, also those that the
-/// ledger has lost; open ones from it on become QUARANTINED under a new hold, so that earlier holds settle them no more. A nonce
-/// that is below the signer's `first_nonce`, by 50,000 at most, becomes the `first_nonce`, and those in between become holes. A
-/// signer that the recovered ledger does not know is confirmed in the same way, which makes it, until `fencepost recover
-/// --unknown-signers-are-new` was run. Repeating the last confirmation is harmless. Any other one for a signer that is not
-/// recovering is refused as `conflict`. A nonce that its holder, or an operator, has settled as `consumed` is refused as
-/// `invalid`: the node that names it as the next one lags behind the chain, or the transaction was dropped and must be sent
-/// again first. Where the ledger has lost so many nonces that a request cannot add them all, it is refused as
-/// `ledger_unavailable` with how many are left, and the same request goes on; until the last one is added the signer grants
-/// nothing, and a smaller nonce may be confirmed, which takes those from it on back in the same way.
+/// the nonce of the account's next transaction. It must lie above pending transactions, and above all nonces that senders
+/// had, sent or not: from it on, nonces that the ledger has lost are granted again. Stop the senders first. Nonces below it
+/// become CONSUMED, also those that the ledger has lost; open ones from it on become QUARANTINED under a new hold, so that
+/// earlier holds settle them no more. A nonce that is below the signer's `first_nonce`, by 50,000 at most, becomes the
+/// `first_nonce`, and those in between become holes. A signer that the recovered ledger does not know is confirmed in the
+/// same way, which makes it, until `fencepost recover --unknown-signers-are-new` was run. Repeating the last confirmation is
+/// harmless. Any other one for a signer that is not recovering is refused as `conflict`. A nonce that its holder, or an
+/// operator, has settled as `consumed` is refused as `invalid`: the node that names it as the next one lags behind the chain,
+/// or the transaction was dropped and must be sent again first. Where the ledger has lost so many nonces that a request
+/// cannot add them all, it is refused as `ledger_unavailable` with how many are left, and the same request goes on; until the
+/// last one is added the signer grants nothing, and a smaller nonce may be confirmed, which takes those from it on back in
+/// the same way.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
     params(("signer" = String, Path, description = SIGNER)),

@@ -367,7 +367,7 @@ pub enum Nonce {
     Confirm {
         /// The signer
         signer: String,
-        /// The nonce of the account's next transaction, pending ones counted
+        /// The nonce of the account's next transaction: above pending ones, and above all nonces that senders had
         #[arg(value_parser = nonce())]
         next_nonce: u64,
         /// Do not ask

@@ -360,7 +360,7 @@ pub struct Signer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmRequest {
-    /// The nonce of the account's next transaction, pending ones counted.
+    /// The nonce of the account's next transaction: above pending ones, and above all nonces that senders had.
     #[serde(deserialize_with = "strict::integer::<0, NONCE_MAX, _>")]
     #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub next_nonce: u64,

@@ -66,7 +66,8 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
          segments   {segments} raised by {numbers} ids and {RECOVERED_RANGES} ranges\n{ended_segments}\
          snowflakes {workers} marks lifted {mark_ms} ms past the clock: none is made for so long\n\
          {more}\
-         `fencepost nonce list` shows the signers as recovering. Confirm each from its chain, and those that it does not show:\n\
+         `fencepost nonce list` shows the signers as recovering. Stop their senders. Confirm each from its chain, and\n\
+         above all nonces that its senders had; confirm those that it does not show as well:\n\
          fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n\
          Then let new signers grant: fencepost recover --unknown-signers-are-new\n"
     )
@@ -120,6 +121,8 @@ mod tests {
         };
         let own = says(15_990, RECOVERED_NUMBERS_MIN, 11_000);
         assert!(own.contains(" 16000 ms past the clock") && own.contains("--ids N"), "{own}");
+        // No node counts a nonce that was granted after the backup and is not sent yet.
+        assert!(own.contains("above all nonces that its senders had"), "{own}");
         let earlier = says(928_447, 50_000_000, 11_000);
         assert!(earlier.contains(" 928447 ms past the clock") && !earlier.contains("--ids N"), "{earlier}");
     }
