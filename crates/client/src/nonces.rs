@@ -58,8 +58,9 @@ impl Client {
     ///
     /// # Errors
     /// [`crate::Error`] if the whole request failed; the refusal of one settlement is an item of the answer: `stale_hold`
-    /// where the nonce was granted to another caller since, also since an attempt of this call whose answer was lost;
-    /// `already_settled` where it is `Consumed` and this settlement differs.
+    /// where the nonce was granted to another caller since, also since an attempt of this call whose answer was lost, or where
+    /// the ledger was recovered since: look on the chain which transaction has the nonce. `already_settled` where it is
+    /// `Consumed` and this settlement differs.
     pub async fn settle(&self, signer: &str, settlements: Vec<Settlement>) -> Result<Vec<SettlementResult>> {
         let asked = settlements.len();
         let request = SettlementsRequest { settlements };
