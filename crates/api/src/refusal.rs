@@ -451,10 +451,19 @@ pub fn count_defects(jobs: u64) {
 /// The code and text of a settlement that is refused.
 pub fn settlement(nonce: Nonce, refusal: &SettleRefusal) -> (Code, String) {
     match refusal {
-        SettleRefusal::NeverGranted => (Code::StaleHold, format!("nonce {nonce} was never granted")),
-        SettleRefusal::StaleHold => {
-            (Code::StaleHold, format!("the hold is not the last one of nonce {nonce}; nothing changed"))
-        }
+        SettleRefusal::NeverGranted => (
+            Code::StaleHold,
+            format!(
+                "nonce {nonce} was never granted, or a recovered ledger has lost the grant; nothing changed"
+            ),
+        ),
+        SettleRefusal::StaleHold => (
+            Code::StaleHold,
+            format!(
+                "the hold is not the last one of nonce {nonce}; nothing changed. If it was, the nonce was granted again since, \
+                 or the ledger was recovered: look on the chain which transaction has it"
+            ),
+        ),
         SettleRefusal::AlreadySettled(None) => {
             (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by an unnamed transaction"))
         }
@@ -644,6 +653,23 @@ mod tests {
             for said in ["Idempotency-Key", "repeat the first request unchanged", "send it under a new key"] {
                 assert!(detail.contains(said), "{detail}");
             }
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_stale_hold_names_what_may_be_the_reason() {
+        let nonce = Nonce::new(7).unwrap();
+        for (refusal, reasons) in [
+            (SettleRefusal::NeverGranted, ["nonce 7 was never granted", "a recovered ledger"]),
+            (SettleRefusal::StaleHold, ["granted again since", "the ledger was recovered"]),
+        ] {
+            let (code, detail) = settlement(nonce, &refusal);
+            assert_eq!(code, Code::StaleHold);
+            assert!(reasons.iter().all(|reason| detail.contains(reason)), "{detail}");
+            assert!(
+                detail.contains("nothing changed") && detail.chars().count() <= DETAIL_CHARS_MAX,
+                "{detail}"
+            );
         }
     }
 
