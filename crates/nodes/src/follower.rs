@@ -23,7 +23,7 @@ use crate::limits::{
     NODES_MAX, PRESENCE_LOOK_MS, RECORDS_COMPARED_MAX, RECORDS_READ_MAX, RETRY_PAUSE_MS,
 };
 use crate::listing::Listing;
-use crate::node_update;
+use crate::node_update::{self, NodeUpdate};
 use crate::record::Applied;
 use crate::registry::Registry;
 use crate::source::{Kept, Notices, SourceHandle};
@@ -328,11 +328,12 @@ impl Following {
     /// Tells what this instance wrote, gathered for a moment.
     async fn tell(&self) {
         loop {
-            self.registry.outbox_filled().await;
-            tokio::time::sleep(Duration::from_millis(NODE_UPDATES_GATHERED_MS)).await;
+            // First what was left when a panic interrupted this: nothing wakes for it again.
             while !self.tell_waiting().await {
                 pause(RETRY_PAUSE_MS).await;
             }
+            self.registry.outbox_filled().await;
+            tokio::time::sleep(Duration::from_millis(NODE_UPDATES_GATHERED_MS)).await;
         }
     }
 
@@ -343,11 +344,12 @@ impl Following {
             if updates.is_empty() {
                 return true;
             }
-            if let Err(error) = self.source.tell(&node_update::write(&updates)).await {
+            let mut taken = Taken { registry: &self.registry, updates };
+            if let Err(error) = self.source.tell(&node_update::write(&taken.updates)).await {
                 tracing::debug!(%error, "changes of nodes could not be published");
-                self.registry.put_back(updates);
                 return false;
             }
+            taken.updates.clear();
         }
     }
 
@@ -406,6 +408,18 @@ impl Following {
             Link::Up { since } => Some(now.saturating_duration_since(since)),
             Link::Down { .. } => None,
         }
+    }
+}
+
+/// What is being published. What is left of it is put back, also when the wait for the bus is given up.
+struct Taken<'r> {
+    registry: &'r Registry,
+    updates: Vec<NodeUpdate>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.registry.put_back(std::mem::take(&mut self.updates));
     }
 }
 

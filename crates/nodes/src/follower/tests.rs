@@ -12,7 +12,6 @@ use tokio::sync::broadcast;
 use super::*;
 use crate::fixture::*;
 use crate::hearing::Hearing;
-use crate::node_update::NodeUpdate;
 use crate::record::Record;
 use crate::registry::Ended;
 use crate::select::Wanted;
@@ -25,6 +24,8 @@ struct Shelf {
     link: watch::Sender<Link>,
     answers: watch::Sender<bool>,
     is_broken: AtomicBool,
+    /// The next notice is told without an end.
+    is_stuck: AtomicBool,
     /// The next look for who shows itself is a defect.
     do_looks_panic: AtomicBool,
     /// Nodes whose records cannot be read though all else can.
@@ -52,6 +53,7 @@ impl Shelf {
             link: watch::Sender::new(Link::Up { since: Instant::now().into_std() }),
             answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
             do_looks_panic: AtomicBool::new(false),
             unreadable: Mutex::default(),
             is_apart: AtomicBool::new(false),
@@ -110,6 +112,9 @@ impl Source for Shelf {
 
     async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
         self.check()?;
+        if self.is_stuck.swap(false, SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.sent.lock().push(node_update::read(notice).unwrap());
         Ok(())
     }
@@ -403,6 +408,35 @@ async fn a_clean_stop_tells_what_is_left_to_tell() {
     registry.recorded(record("own"), Instant::now().into_std());
     follower.stop().await;
     assert_eq!(*shelf.sent.lock(), [[NodeUpdate::of(&record("own"))]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_stop_tells_also_what_was_being_told() {
+    let shelf = Shelf::new([]);
+    let (registry, follower) = following(&shelf).await;
+    shelf.is_stuck.store(true, SeqCst);
+    registry.recorded(record("own"), Instant::now().into_std());
+    within(SECOND, || !shelf.is_stuck.load(SeqCst)).await;
+    assert!(shelf.sent.lock().is_empty());
+    follower.stop().await;
+    assert_eq!(*shelf.sent.lock(), [[NodeUpdate::of(&record("own"))]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_to_be_told_when_a_panic_came_is_told_after_it() {
+    let shelf = Shelf::new([]);
+    let (registry, follower) = following(&shelf).await;
+    registry.recorded(record("own"), Instant::now().into_std());
+    // The follower wakes, and gathers more until the clock goes on.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    shelf.do_looks_panic.store(true, SeqCst);
+    shelf.event(Event::Resumed);
+    within(SECOND * 4, || !shelf.sent.lock().is_empty()).await;
+    assert!(!shelf.do_looks_panic.load(SeqCst), "it was interrupted");
+    assert_eq!(*shelf.sent.lock(), [[NodeUpdate::of(&record("own"))]]);
+    follower.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
