@@ -49,7 +49,7 @@ pub(super) struct AdoptedLane {
 
 /// A lease that this instance has taken, renewed with all the others that it keeps.
 struct AdoptedLease {
-    /// Acquires whose answers were not heard since the token is known.
+    /// Acquires since the token is known whose answers were not heard, or not yet.
     unheard: AtomicI64,
     resource: Resource,
     taker: Arc<LeaseTaker>,
@@ -398,12 +398,14 @@ impl AdoptedLease {
         if !self.taker.failure_detector.is_alive() {
             return Ok(None);
         }
+        // It counts from here on: it is carried out also where its caller is dropped meanwhile.
+        let unheard = self.unheard.fetch_add(1, Ordering::AcqRel) + 1;
         match self.taker.acquire(&self.resource).await {
             Ok(Ok(deadline)) => {
                 let token = deadline.token();
-                let unheard = self.unheard.swap(0, Ordering::AcqRel);
+                self.unheard.store(0, Ordering::Release);
                 // What another owner of a plan has begun is not gone on with, even if it has left since.
-                if self.resource.kind() == ResourceKind::Plan && token.get() > last.get() + 1 + unheard {
+                if self.resource.kind() == ResourceKind::Plan && token.get() > last.get() + unheard {
                     self.taker.releases.release(self.resource.clone(), token).await;
                     return Err(Lost);
                 }
@@ -411,9 +413,11 @@ impl AdoptedLease {
                 *self.deadline.lock() = deadline;
                 Ok(Some(token))
             }
-            Ok(Err(_)) => Err(Lost),
+            Ok(Err(_)) => {
+                self.unheard.fetch_sub(1, Ordering::AcqRel);
+                Err(Lost)
+            }
             Err(error) => {
-                self.unheard.fetch_add(1, Ordering::AcqRel);
                 tracing::debug!(%error, resource = %self.resource, "an adopted lease could not be acquired anew");
                 Ok(None)
             }
