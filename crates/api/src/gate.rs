@@ -59,7 +59,7 @@ struct Head {
     id: RequestId,
     listener: Listener,
     /// `None` for a path that does not exist.
-    route: Option<&'static Route>,
+    route: Option<Route>,
     access: Access,
     /// The route's label in metrics and logs.
     pattern: &'static str,
@@ -76,7 +76,7 @@ impl Head {
             listener,
             route,
             access: access_of(route, request.method()),
-            pattern: route.map_or("other", |route| route.pattern),
+            pattern: route.map_or("other", Route::pattern),
             method: method_label(request.method()),
         }
     }
@@ -111,7 +111,7 @@ pub async fn pass(
     let quiet = span.is_none();
     let mut cut_off = CutOff { tally: &tally, head: &head, started, span: &span, is_answered: false };
     // A scrape of the metrics has no span in a trace either.
-    let untraced = quiet || head.route == Some(&routes::METRICS);
+    let untraced = quiet || head.route == Some(Route::Metrics);
     let traced = if untraced {
         None
     } else {
@@ -320,7 +320,7 @@ async fn let_in(
     let is_counted = !is_open && head.listener != Listener::Probes;
     let share = is_counted.then(|| state.shares.take(Kind::Requests, principal.used(), 1)).transpose()?;
     // Probes and metrics are answered while the server starts.
-    if !is_open && head.route != Some(&routes::METRICS) {
+    if !is_open && head.route != Some(Route::Metrics) {
         state.until_started().await;
     }
     admit(state, head)?;
@@ -499,7 +499,7 @@ fn admit(state: &State, head: &Head) -> Result<(), Refusal> {
 }
 
 /// A path that does not exist, or that does not take this method, is refused to callers with a token.
-fn access_of(route: Option<&Route>, method: &Method) -> Access {
+fn access_of(route: Option<Route>, method: &Method) -> Access {
     route.map_or(Access::Known, |route| route.access(method))
 }
 

@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::loopback;
 use crate::recent::{Look, Recent};
 use crate::refusal::{Answer, Refusal};
-use crate::routes;
+use crate::routes::{self, Route};
 use crate::services::Awaited;
 use crate::shares::Kind;
 use crate::state::{Shared, State};
@@ -320,7 +320,7 @@ pub async fn metrics(state: Shared) -> HttpResponse {
 
 /// A path that exists, with a method that it does not take.
 pub async fn method_not_allowed(request: HttpRequest) -> Answer {
-    let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", |route| route.allow);
+    let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", Route::allow);
     Err(Refusal::method_not_allowed(allow))
 }
 

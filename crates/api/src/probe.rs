@@ -27,7 +27,7 @@ use crate::server::{Connections, Handle, Routing, at, get};
 use crate::state::State;
 
 /// The only paths.
-static SERVED: [&Route; 3] = [&routes::HEALTH, &routes::READY, &routes::METRICS];
+const SERVED: [Route; 3] = [Route::Health, Route::Ready, Route::Metrics];
 
 /// A running server for health and metrics.
 pub struct Probe {
@@ -104,8 +104,8 @@ fn app(state: &Arc<State>) -> App<impl Routing + use<>> {
                 gate::pass(state, tally, Listener::Probes, request, next).await
             }
         }))
-        .service(at(&routes::HEALTH).route(get().to(ops::healthz)))
-        .service(at(&routes::READY).route(get().to(ops::readyz)))
-        .service(at(&routes::METRICS).route(get().to(ops::metrics)))
+        .service(at(Route::Health).route(get().to(ops::healthz)))
+        .service(at(Route::Ready).route(get().to(ops::readyz)))
+        .service(at(Route::Metrics).route(get().to(ops::metrics)))
         .default_service(web::to(ops::not_found))
 }

@@ -1,5 +1,5 @@
-//! The table of all paths: the label of each in metrics, its methods, and the access that it requires. `server` adds the
-//! handlers; `gate` and the 405 answer read the table.
+//! The table of all paths: the label of each in metrics, its methods, and the access that each of them requires. `server` adds
+//! the handlers; `gate` and the 405 answer read the table.
 
 use std::sync::LazyLock;
 
@@ -7,160 +7,240 @@ use actix_web::http::Method;
 
 use crate::auth::{Access, Scope};
 
-/// One path of the API.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Route {
-    /// The path, with `{…}` for a segment that varies. The label in metrics and logs.
-    pub pattern: &'static str,
-    /// The methods it takes, as the header `Allow` lists them.
-    pub allow: &'static str,
-    /// The access that seeing requires: GET and HEAD.
-    pub view: Access,
-    /// The access that the other methods that it takes require.
-    pub change: Access,
+/// What the table says of a path.
+struct Row {
+    /// The path, with `{…}` for a segment that varies.
+    pattern: &'static str,
+    /// The access that GET requires, and HEAD where the path takes that; `None` where it takes neither.
+    get: Option<Access>,
+    takes_head: bool,
+    /// The access that this method requires; `None` where the path does not take it. So it is with the next two.
+    post: Option<Access>,
+    put: Option<Access>,
+    delete: Option<Access>,
 }
 
-impl Route {
-    /// The access that a request with this method requires. A method that the path does not take is refused to every caller with
-    /// a token alike: no scope would help.
-    pub fn access(&self, method: &Method) -> Access {
-        match *method {
-            _ if self.view == Access::Open => Access::Open,
-            _ if !self.takes(method) => Access::Known,
-            Method::GET | Method::HEAD => self.view,
-            _ => self.change,
-        }
+/// A path that takes no method yet.
+const fn at(pattern: &'static str) -> Row {
+    Row { pattern, get: None, takes_head: false, post: None, put: None, delete: None }
+}
+
+impl Row {
+    /// The path takes GET and HEAD.
+    const fn get(self, access: Access) -> Self {
+        Self { get: Some(access), takes_head: true, ..self }
     }
 
-    /// Whether a request with this method is a probe, whose answer shows no data and changes nothing.
-    pub fn is_probed_by(&self, method: &Method) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && (*self == HEALTH || *self == READY)
+    /// The path takes GET and no HEAD: it opens a stream or a socket, or it hands out ids, which nobody would get.
+    const fn get_alone(self, access: Access) -> Self {
+        Self { get: Some(access), ..self }
     }
 
-    /// Whether the path takes this method.
-    pub fn takes(&self, method: &Method) -> bool {
-        self.allow.split(", ").any(|taken| taken == method.as_str())
+    /// The path takes POST.
+    const fn post(self, access: Access) -> Self {
+        Self { post: Some(access), ..self }
+    }
+
+    /// The path takes PUT.
+    const fn put(self, access: Access) -> Self {
+        Self { put: Some(access), ..self }
+    }
+
+    /// The path takes DELETE.
+    const fn delete(self, access: Access) -> Self {
+        Self { delete: Some(access), ..self }
     }
 }
 
+const OPEN: Access = Access::Open;
+const KNOWN: Access = Access::Known;
 const READ: Access = Access::Scope(Scope::Read);
 const SUBMIT: Access = Access::Scope(Scope::Submit);
+const NODE: Access = Access::Scope(Scope::Node);
 const ADMIN: Access = Access::Scope(Scope::Admin);
 
 macro_rules! routes {
-    ($($name:ident = $pattern:literal, $allow:literal, $view:expr, $change:expr;)+) => {
-        $(pub static $name: Route = Route { pattern: $pattern, allow: $allow, view: $view, change: $change };)+
-        /// Every path.
-        pub static ALL: &[&Route] = &[$(&$name),+];
+    ($($name:ident = $row:expr;)+) => {
+        /// One path of the API.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Route {
+            $($name),+
+        }
+
+        impl Route {
+            /// Every path.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+        }
+
+        /// What the table says of each, in the order of [`Route::ALL`].
+        static ROWS: [Row; Route::ALL.len()] = [$($row),+];
     };
 }
 
 routes! {
-    HEALTH = "/healthz", "GET, HEAD", Access::Open, Access::Open;
-    READY = "/readyz", "GET, HEAD", Access::Open, Access::Open;
-    NONCES = "/v1/signers/{signer}/nonces", "GET, HEAD, POST", READ, SUBMIT;
-    SETTLEMENTS = "/v1/signers/{signer}/settlements", "POST", SUBMIT, SUBMIT;
-    CONSUME = "/v1/signers/{signer}/nonces/{nonce}/consume", "POST", SUBMIT, SUBMIT;
-    RELEASE = "/v1/signers/{signer}/nonces/{nonce}/release", "POST", SUBMIT, SUBMIT;
-    RESOLVE = "/v1/signers/{signer}/nonces/{nonce}/resolve", "POST", ADMIN, ADMIN;
-    SIGNER = "/v1/signers/{signer}", "GET, HEAD", READ, SUBMIT;
-    POLICY = "/v1/signers/{signer}/policy", "PUT", ADMIN, ADMIN;
-    CONFIRM = "/v1/signers/{signer}/confirm", "POST", ADMIN, ADMIN;
-    SIGNERS = "/v1/signers", "GET, HEAD", READ, SUBMIT;
-    LEASES = "/v1/leases", "GET, HEAD", READ, SUBMIT;
-    LEASE = "/v1/leases/{resource}", "GET, HEAD", READ, SUBMIT;
-    CLUSTER = "/v1/cluster", "GET, HEAD", READ, SUBMIT;
-    OWNER = "/v1/cluster/owner/{resource}", "GET, HEAD", READ, SUBMIT;
-    MODE = "/v1/config/mode", "GET, HEAD, PUT", READ, ADMIN;
-    JOBS_BATCH = "/v1/jobs/batch", "POST", SUBMIT, SUBMIT;
-    JOBS_RETRY = "/v1/jobs/retry", "POST", SUBMIT, SUBMIT;
-    JOBS = "/v1/jobs", "GET, HEAD, POST", READ, SUBMIT;
-    JOB = "/v1/jobs/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
-    JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT, SUBMIT;
-    JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT, SUBMIT;
-    JOB_DISMISS = "/v1/jobs/{id}/dismiss", "POST", SUBMIT, SUBMIT;
-    BULK_CANCEL = "/v1/bulk/{id}/cancel", "POST", SUBMIT, SUBMIT;
-    BULK = "/v1/bulk/{id}", "GET, HEAD", READ, SUBMIT;
-    BULKS = "/v1/bulk", "GET, HEAD, POST", READ, SUBMIT;
-    SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", READ, SUBMIT;
-    SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
-    SESSIONS = "/v1/sessions", "GET, HEAD, POST", READ, SUBMIT;
-    JOB_EVENTS = "/v1/jobs/{id}/events", "GET", READ, SUBMIT;
-    EVENTS = "/v1/events", "GET", ADMIN, ADMIN;
-    PLAN_START = "/v1/plans/{plan}/start", "POST", SUBMIT, SUBMIT;
-    PLAN_PAUSE = "/v1/plans/{plan}/pause", "POST", SUBMIT, SUBMIT;
-    PLAN_RESUME = "/v1/plans/{plan}/resume", "POST", SUBMIT, SUBMIT;
-    PLAN_CANCEL = "/v1/plans/{plan}/cancel", "POST", SUBMIT, SUBMIT;
-    PLAN_TASKS = "/v1/plans/{plan}/tasks", "GET, HEAD", READ, SUBMIT;
-    PLAN_EVENTS = "/v1/plans/{plan}/events", "GET", READ, SUBMIT;
-    PLAN = "/v1/plans/{plan}", "GET, HEAD", READ, SUBMIT;
-    PLANS = "/v1/plans", "GET, HEAD, POST", READ, SUBMIT;
-    STAGE_RESOLVE = "/v1/tasks/{task}/stages/{stage}/resolve", "POST", ADMIN, ADMIN;
-    TASK_PAUSE = "/v1/tasks/{task}/pause", "POST", SUBMIT, SUBMIT;
-    TASK_RESUME = "/v1/tasks/{task}/resume", "POST", SUBMIT, SUBMIT;
-    TASK_CANCEL = "/v1/tasks/{task}/cancel", "POST", SUBMIT, SUBMIT;
-    TASK_RETRY = "/v1/tasks/{task}/retry", "POST", SUBMIT, SUBMIT;
-    TASK_CHECKPOINTS = "/v1/tasks/{task}/checkpoints", "GET, HEAD", READ, SUBMIT;
-    TASK_EVENTS = "/v1/tasks/{task}/events", "GET", READ, SUBMIT;
-    TASK = "/v1/tasks/{task}", "GET, HEAD", READ, SUBMIT;
-    TENANT_RETRY = "/v1/tenants/{tenant}/retry", "POST", SUBMIT, SUBMIT;
-    TENANT_UNLOCK = "/v1/tenants/{tenant}/unlock", "POST", ADMIN, ADMIN;
-    TENANT_TASKS = "/v1/tenants/{tenant}/tasks", "GET, HEAD", READ, SUBMIT;
-    TENANT = "/v1/tenants/{tenant}", "GET, HEAD", READ, SUBMIT;
-    NODE_SOCKET = "/v1/nodes/ws", "GET", Access::Scope(Scope::Node), Access::Scope(Scope::Node);
-    NODE_SELECT = "/v1/nodes/select", "POST", READ, READ;
-    NODES = "/v1/nodes", "GET, HEAD", READ, SUBMIT;
-    NODE = "/v1/nodes/{id}", "GET, HEAD", READ, SUBMIT;
-    NODE_DRAIN = "/v1/nodes/{id}/drain", "POST", ADMIN, ADMIN;
-    NODE_UNDRAIN = "/v1/nodes/{id}/undrain", "POST", ADMIN, ADMIN;
-    POOLS = "/v1/config/pools", "GET, HEAD, PUT", READ, ADMIN;
-    POOL_PAUSE = "/v1/pools/{pool}/pause", "POST", ADMIN, ADMIN;
-    POOL_RESUME = "/v1/pools/{pool}/resume", "POST", ADMIN, ADMIN;
-    SNOWFLAKES = "/v1/ids/snowflake", "GET", SUBMIT, SUBMIT;
-    SNOWFLAKE = "/v1/ids/snowflake/{id}", "GET, HEAD", SUBMIT, SUBMIT;
-    SEGMENTS = "/v1/ids/segments", "GET, HEAD", SUBMIT, SUBMIT;
-    SEGMENT = "/v1/ids/segments/{tag}", "GET, PUT", SUBMIT, ADMIN;
-    SEQUENCE = "/v1/ids/sequences/{name}", "GET, PUT", SUBMIT, ADMIN;
-    UUIDS = "/v1/ids/uuid", "GET", SUBMIT, SUBMIT;
-    LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT, SUBMIT;
-    LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT, SUBMIT;
-    AUDIT = "/v1/audit", "GET, HEAD", ADMIN, ADMIN;
-    STATS = "/v1/stats", "GET, HEAD", READ, SUBMIT;
-    METRICS = "/metrics", "GET, HEAD", Access::Known, Access::Known;
-    DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known, Access::Known;
-    WHOAMI = "/v1/whoami", "GET, HEAD", Access::Known, Access::Known;
-    PAGE = "/", "GET, HEAD", Access::Open, Access::Open;
-    ASSET = "/assets/{file}", "GET, HEAD", Access::Open, Access::Open;
+    Health = at("/healthz").get(OPEN);
+    Ready = at("/readyz").get(OPEN);
+    Nonces = at("/v1/signers/{signer}/nonces").get(READ).post(SUBMIT);
+    Settlements = at("/v1/signers/{signer}/settlements").post(SUBMIT);
+    Consume = at("/v1/signers/{signer}/nonces/{nonce}/consume").post(SUBMIT);
+    Release = at("/v1/signers/{signer}/nonces/{nonce}/release").post(SUBMIT);
+    Resolve = at("/v1/signers/{signer}/nonces/{nonce}/resolve").post(ADMIN);
+    Signer = at("/v1/signers/{signer}").get(READ);
+    Policy = at("/v1/signers/{signer}/policy").put(ADMIN);
+    Confirm = at("/v1/signers/{signer}/confirm").post(ADMIN);
+    Signers = at("/v1/signers").get(READ);
+    Leases = at("/v1/leases").get(READ);
+    Lease = at("/v1/leases/{resource}").get(READ);
+    Cluster = at("/v1/cluster").get(READ);
+    Owner = at("/v1/cluster/owner/{resource}").get(READ);
+    Mode = at("/v1/config/mode").get(READ).put(ADMIN);
+    JobsBatch = at("/v1/jobs/batch").post(SUBMIT);
+    JobsRetry = at("/v1/jobs/retry").post(SUBMIT);
+    Jobs = at("/v1/jobs").get(READ).post(SUBMIT);
+    Job = at("/v1/jobs/{id}").get(READ).delete(SUBMIT);
+    JobCancel = at("/v1/jobs/{id}/cancel").post(SUBMIT);
+    JobRetry = at("/v1/jobs/{id}/retry").post(SUBMIT);
+    JobDismiss = at("/v1/jobs/{id}/dismiss").post(SUBMIT);
+    BulkCancel = at("/v1/bulk/{id}/cancel").post(SUBMIT);
+    Bulk = at("/v1/bulk/{id}").get(READ);
+    Bulks = at("/v1/bulk").get(READ).post(SUBMIT);
+    SessionSocket = at("/v1/sessions/{id}/ws").get_alone(READ);
+    Session = at("/v1/sessions/{id}").get(READ).delete(SUBMIT);
+    Sessions = at("/v1/sessions").get(READ).post(SUBMIT);
+    JobEvents = at("/v1/jobs/{id}/events").get_alone(READ);
+    Events = at("/v1/events").get_alone(ADMIN);
+    PlanStart = at("/v1/plans/{plan}/start").post(SUBMIT);
+    PlanPause = at("/v1/plans/{plan}/pause").post(SUBMIT);
+    PlanResume = at("/v1/plans/{plan}/resume").post(SUBMIT);
+    PlanCancel = at("/v1/plans/{plan}/cancel").post(SUBMIT);
+    PlanTasks = at("/v1/plans/{plan}/tasks").get(READ);
+    PlanEvents = at("/v1/plans/{plan}/events").get_alone(READ);
+    Plan = at("/v1/plans/{plan}").get(READ);
+    Plans = at("/v1/plans").get(READ).post(SUBMIT);
+    StageResolve = at("/v1/tasks/{task}/stages/{stage}/resolve").post(ADMIN);
+    TaskPause = at("/v1/tasks/{task}/pause").post(SUBMIT);
+    TaskResume = at("/v1/tasks/{task}/resume").post(SUBMIT);
+    TaskCancel = at("/v1/tasks/{task}/cancel").post(SUBMIT);
+    TaskRetry = at("/v1/tasks/{task}/retry").post(SUBMIT);
+    TaskCheckpoints = at("/v1/tasks/{task}/checkpoints").get(READ);
+    TaskEvents = at("/v1/tasks/{task}/events").get_alone(READ);
+    Task = at("/v1/tasks/{task}").get(READ);
+    TenantRetry = at("/v1/tenants/{tenant}/retry").post(SUBMIT);
+    TenantUnlock = at("/v1/tenants/{tenant}/unlock").post(ADMIN);
+    TenantTasks = at("/v1/tenants/{tenant}/tasks").get(READ);
+    Tenant = at("/v1/tenants/{tenant}").get(READ);
+    NodeSocket = at("/v1/nodes/ws").get_alone(NODE);
+    NodeSelect = at("/v1/nodes/select").post(READ);
+    Nodes = at("/v1/nodes").get(READ);
+    Node = at("/v1/nodes/{id}").get(READ);
+    NodeDrain = at("/v1/nodes/{id}/drain").post(ADMIN);
+    NodeUndrain = at("/v1/nodes/{id}/undrain").post(ADMIN);
+    Pools = at("/v1/config/pools").get(READ).put(ADMIN);
+    PoolPause = at("/v1/pools/{pool}/pause").post(ADMIN);
+    PoolResume = at("/v1/pools/{pool}/resume").post(ADMIN);
+    Snowflakes = at("/v1/ids/snowflake").get_alone(SUBMIT);
+    Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT);
+    Segments = at("/v1/ids/segments").get(SUBMIT);
+    Segment = at("/v1/ids/segments/{tag}").get_alone(SUBMIT).put(ADMIN);
+    Sequence = at("/v1/ids/sequences/{name}").get_alone(SUBMIT).put(ADMIN);
+    Uuids = at("/v1/ids/uuid").get_alone(SUBMIT);
+    LeafSegment = at("/api/segment/get/{tag}").get_alone(SUBMIT);
+    LeafSnowflake = at("/api/snowflake/get/{key}").get_alone(SUBMIT);
+    Audit = at("/v1/audit").get(ADMIN);
+    Stats = at("/v1/stats").get(READ);
+    Metrics = at("/metrics").get(KNOWN);
+    Document = at("/openapi.json").get(KNOWN);
+    Whoami = at("/v1/whoami").get(KNOWN);
+    Page = at("/").get(OPEN);
+    Asset = at("/assets/{file}").get(OPEN);
 }
 
 /// The paths that are served also before the ledger is reached.
-static WITHOUT_LEDGER: [&Route; 11] = [
-    &HEALTH,
-    &READY,
-    &SNOWFLAKES,
-    &SNOWFLAKE,
-    &LEAF_SNOWFLAKE,
-    &UUIDS,
-    &METRICS,
-    &DOCUMENT,
-    &WHOAMI,
-    &PAGE,
-    &ASSET,
+const WITHOUT_LEDGER: [Route; 11] = [
+    Route::Health,
+    Route::Ready,
+    Route::Snowflakes,
+    Route::Snowflake,
+    Route::LeafSnowflake,
+    Route::Uuids,
+    Route::Metrics,
+    Route::Document,
+    Route::Whoami,
+    Route::Page,
+    Route::Asset,
 ];
 
 impl Route {
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// The path, with `{…}` for a segment that varies. The label in metrics and logs.
+    pub fn pattern(self) -> &'static str {
+        self.row().pattern
+    }
+
+    /// The access that a request with this method requires. A method that the path does not take is refused to every caller with
+    /// a token alike: no scope would help.
+    pub fn access(self, method: &Method) -> Access {
+        match self.taken(method) {
+            Some(access) => access,
+            None if self.row().get == Some(Access::Open) => Access::Open,
+            None => Access::Known,
+        }
+    }
+
+    /// The access that this method requires; `None` if the path does not take it.
+    fn taken(self, method: &Method) -> Option<Access> {
+        let row = self.row();
+        match *method {
+            Method::GET => row.get,
+            Method::HEAD if row.takes_head => row.get,
+            Method::POST => row.post,
+            Method::PUT => row.put,
+            Method::DELETE => row.delete,
+            _ => None,
+        }
+    }
+
+    /// Whether the path takes this method.
+    pub fn takes(self, method: &Method) -> bool {
+        self.taken(method).is_some()
+    }
+
+    /// The methods that the path takes, in the order of their names.
+    pub fn methods(self) -> impl Iterator<Item = Method> {
+        let known = [Method::DELETE, Method::GET, Method::HEAD, Method::POST, Method::PUT];
+        known.into_iter().filter(move |method| self.takes(method))
+    }
+
+    /// The same, as the header `Allow` lists them.
+    pub fn allow(self) -> &'static str {
+        static ALLOW: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let names = |route: &Route| route.methods().map(|method| method.to_string()).collect::<Vec<_>>();
+            Route::ALL.iter().map(|route| names(route).join(", ")).collect()
+        });
+        &ALLOW[self as usize]
+    }
+
+    /// Whether a request with this method is a probe, whose answer shows no data and changes nothing.
+    pub fn is_probed_by(self, method: &Method) -> bool {
+        matches!(*method, Method::GET | Method::HEAD) && matches!(self, Self::Health | Self::Ready)
+    }
+
     /// Whether the path is served also before the ledger is reached.
-    pub fn needs_no_ledger(&self) -> bool {
+    pub fn needs_no_ledger(self) -> bool {
         WITHOUT_LEDGER.contains(&self)
     }
 }
 
 /// The paths as [`find`] looks for them, for each request: by their number of slashes; each with its fixed beginning.
-static INDEX: LazyLock<Vec<Vec<(&'static str, &'static Route)>>> = LazyLock::new(|| {
+static INDEX: LazyLock<Vec<Vec<(&'static str, Route)>>> = LazyLock::new(|| {
     let mut index: Vec<Vec<_>> = Vec::new();
-    for route in ALL.iter().copied() {
-        let begin = route.pattern.split_once('{').map_or(route.pattern, |(begin, _)| begin);
-        let slashes = slashes(route.pattern);
+    for route in Route::ALL.iter().copied() {
+        let pattern = route.pattern();
+        let begin = pattern.split_once('{').map_or(pattern, |(begin, _)| begin);
+        let slashes = slashes(pattern);
         index.resize_with(index.len().max(slashes + 1), Vec::new);
         index[slashes].push((begin, route));
     }
@@ -169,9 +249,9 @@ static INDEX: LazyLock<Vec<Vec<(&'static str, &'static Route)>>> = LazyLock::new
 
 /// The route of a path. Its percent-encoding must be undone exactly as the router does it, or a path could be served under
 /// another's access.
-pub fn find(path: &str) -> Option<&'static Route> {
+pub fn find(path: &str) -> Option<Route> {
     let alike = INDEX.get(slashes(path))?;
-    let found = alike.iter().find(|(begin, route)| path.starts_with(begin) && matches(route.pattern, path));
+    let found = alike.iter().find(|(begin, route)| path.starts_with(begin) && matches(route.pattern(), path));
     found.map(|(_, route)| *route)
 }
 
@@ -203,8 +283,8 @@ mod tests {
     fn the_index_finds_what_a_look_at_every_path_finds() {
         let words = ["v1", "api", "x", "batch", "ws", "nonces", "signers", "", "{id}", "segments", "get"];
         let mut paths: Vec<String> = vec![String::new(), "/".to_owned()];
-        for route in ALL {
-            let segments: Vec<&str> = route.pattern.split('/').collect();
+        for route in Route::ALL {
+            let segments: Vec<&str> = route.pattern().split('/').collect();
             for at in 0..segments.len() {
                 for word in words {
                     let mut other = segments.clone();
@@ -212,10 +292,10 @@ mod tests {
                     paths.push(other.join("/"));
                 }
             }
-            paths.push(format!("{}/x", route.pattern));
+            paths.push(format!("{}/x", route.pattern()));
         }
         for path in paths {
-            let looked = ALL.iter().copied().find(|route| matches(route.pattern, &path));
+            let looked = Route::ALL.iter().copied().find(|route| matches(route.pattern(), &path));
             assert_eq!(find(&path), looked, "{path}");
         }
     }
@@ -223,51 +303,48 @@ mod tests {
     #[test]
     fn a_method_that_a_path_does_not_take_needs_a_token_and_no_scope() {
         for (route, method, access) in [
-            (&LEASES, Method::GET, READ),
-            (&LEASES, Method::HEAD, READ),
-            (&LEASES, Method::POST, Access::Known),
-            (&LEASES, Method::DELETE, Access::Known),
-            (&SETTLEMENTS, Method::GET, Access::Known),
-            (&SETTLEMENTS, Method::POST, SUBMIT),
-            (&MODE, Method::PUT, ADMIN),
-            (&MODE, Method::DELETE, Access::Known),
-            (&JOB, Method::DELETE, SUBMIT),
-            (&EVENTS, Method::HEAD, Access::Known),
-            (&SIGNER, Method::from_bytes(b"GE").unwrap(), Access::Known),
-            (&HEALTH, Method::GET, Access::Open),
-            (&HEALTH, Method::POST, Access::Open),
+            (Route::Leases, Method::GET, READ),
+            (Route::Leases, Method::HEAD, READ),
+            (Route::Leases, Method::POST, Access::Known),
+            (Route::Leases, Method::DELETE, Access::Known),
+            (Route::Settlements, Method::GET, Access::Known),
+            (Route::Settlements, Method::POST, SUBMIT),
+            (Route::Mode, Method::PUT, ADMIN),
+            (Route::Mode, Method::DELETE, Access::Known),
+            (Route::Job, Method::DELETE, SUBMIT),
+            (Route::Events, Method::HEAD, Access::Known),
+            (Route::Signer, Method::from_bytes(b"GE").unwrap(), Access::Known),
+            (Route::Health, Method::GET, Access::Open),
+            (Route::Health, Method::POST, Access::Open),
         ] {
-            assert_eq!(route.access(&method), access, "{method} {}", route.pattern);
-        }
-        for route in ALL {
-            assert_eq!(route.view == Access::Open, route.change == Access::Open, "{}", route.pattern);
+            assert_eq!(route.access(&method), access, "{method} {}", route.pattern());
         }
     }
 
     #[test]
     fn only_health_and_readiness_are_probed() {
-        let probed: Vec<_> = ALL.iter().filter(|route| route.is_probed_by(&Method::GET)).collect();
-        assert_eq!(probed, [&&HEALTH, &&READY]);
-        assert!(READY.is_probed_by(&Method::HEAD) && !READY.is_probed_by(&Method::POST));
+        let probed: Vec<_> = Route::ALL.iter().filter(|route| route.is_probed_by(&Method::GET)).collect();
+        assert_eq!(probed, [&Route::Health, &Route::Ready]);
+        assert!(Route::Ready.is_probed_by(&Method::HEAD) && !Route::Ready.is_probed_by(&Method::POST));
     }
 
     #[test]
     fn paths_find_their_route_and_no_other() {
         for (path, route) in [
-            ("/", Some(&PAGE)),
-            ("/healthz", Some(&HEALTH)),
+            ("/", Some(Route::Page)),
+            ("/healthz", Some(Route::Health)),
             ("/healthz/", None),
-            ("/v1/signers", Some(&SIGNERS)),
+            ("/v1/signers", Some(Route::Signers)),
             ("/v1/signers/", None),
-            ("/v1/signers/eip155:1:0xab", Some(&SIGNER)),
-            ("/v1/signers/x/nonces", Some(&NONCES)),
+            ("/v1/signers/eip155:1:0xab", Some(Route::Signer)),
+            ("/v1/signers/x/nonces", Some(Route::Nonces)),
             ("/v1/signers//nonces", None),
-            ("/v1/signers/x/nonces/0/resolve", Some(&RESOLVE)),
+            ("/v1/signers/x/nonces/0/resolve", Some(Route::Resolve)),
             ("/v1/signers/x/nonces/0/resolve/", None),
             ("/v1/signers/x/nonces/0", None),
-            ("/v1/ids/segments", Some(&SEGMENTS)),
-            ("/v1/ids/segments/order", Some(&SEGMENT)),
-            ("/api/segment/get/order", Some(&LEAF_SEGMENT)),
+            ("/v1/ids/segments", Some(Route::Segments)),
+            ("/v1/ids/segments/order", Some(Route::Segment)),
+            ("/api/segment/get/order", Some(Route::LeafSegment)),
             ("/api/segment/get/", None),
             ("/v2/signers", None),
             ("", None),

@@ -32,7 +32,7 @@ use crate::limits::{
 use crate::openapi;
 use crate::parser_refusals;
 use crate::request_id::RequestId;
-use crate::routes::{self, Route};
+use crate::routes::Route;
 use crate::services::{Awaited, Early, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
@@ -347,154 +347,147 @@ pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
         .wrap(from_fn(move |request, next| {
             gate::pass(Arc::clone(&passing), Rc::clone(&tally), Listener::Main, request, next)
         }))
-        .service(at(&routes::HEALTH).route(get().to(ops::healthz)))
-        .service(at(&routes::READY).route(get().to(ops::readyz)))
+        .service(at(Route::Health).route(get().to(ops::healthz)))
+        .service(at(Route::Ready).route(get().to(ops::readyz)))
         .service(below("/v1/ids", |scope, at| {
             scope
-                .service(at(&routes::SNOWFLAKES).route(web::get().to(ids::snowflakes)))
-                .service(at(&routes::UUIDS).route(web::get().to(ids::uuids)))
-                .service(at(&routes::SEGMENTS).route(get().to(ids::list)))
+                .service(at(Route::Snowflakes).route(web::get().to(ids::snowflakes)))
+                .service(at(Route::Uuids).route(web::get().to(ids::uuids)))
+                .service(at(Route::Segments).route(get().to(ids::list)))
                 .service(
-                    at(&routes::SEGMENT)
+                    at(Route::Segment)
                         .route(web::get().to(ids::segment))
                         .route(web::put().to(ids::change_segment)),
                 )
                 .service(
-                    at(&routes::SEQUENCE)
+                    at(Route::Sequence)
                         .route(web::get().to(ids::sequence))
                         .route(web::put().to(ids::change_sequence)),
                 )
-                .service(at(&routes::SNOWFLAKE).route(get().to(ids::decode)))
+                .service(at(Route::Snowflake).route(get().to(ids::decode)))
         }))
         .service(below("/v1/signers", |scope, at| {
             scope
                 .service(
-                    at(&routes::NONCES)
-                        .route(web::post().to(signers::grant))
-                        .route(get().to(signers::nonces)),
+                    at(Route::Nonces).route(web::post().to(signers::grant)).route(get().to(signers::nonces)),
                 )
-                .service(at(&routes::SETTLEMENTS).route(web::post().to(signers::settle)))
-                .service(at(&routes::CONSUME).route(web::post().to(signers::consume)))
-                .service(at(&routes::RELEASE).route(web::post().to(signers::release)))
-                .service(at(&routes::RESOLVE).route(web::post().to(signers::resolve)))
-                .service(at(&routes::SIGNER).route(get().to(signers::show)))
-                .service(at(&routes::POLICY).route(web::put().to(signers::set_policy)))
-                .service(at(&routes::CONFIRM).route(web::post().to(signers::confirm)))
-                .service(at(&routes::SIGNERS).route(get().to(signers::list)))
+                .service(at(Route::Settlements).route(web::post().to(signers::settle)))
+                .service(at(Route::Consume).route(web::post().to(signers::consume)))
+                .service(at(Route::Release).route(web::post().to(signers::release)))
+                .service(at(Route::Resolve).route(web::post().to(signers::resolve)))
+                .service(at(Route::Signer).route(get().to(signers::show)))
+                .service(at(Route::Policy).route(web::put().to(signers::set_policy)))
+                .service(at(Route::Confirm).route(web::post().to(signers::confirm)))
+                .service(at(Route::Signers).route(get().to(signers::list)))
         }))
         .service(below("/v1/jobs", |scope, at| {
             scope
-                .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
-                .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retries::retry_many)))
-                .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
-                .service(at(&routes::JOB).route(get().to(jobs::show)).route(web::delete().to(jobs::delete)))
-                .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
-                .service(at(&routes::JOB_DISMISS).route(web::post().to(jobs::dismiss)))
-                .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retries::retry)))
-                .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
+                .service(at(Route::JobsBatch).route(web::post().to(jobs::batch::submit_batch)))
+                .service(at(Route::JobsRetry).route(web::post().to(jobs::retries::retry_many)))
+                .service(at(Route::Jobs).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
+                .service(at(Route::Job).route(get().to(jobs::show)).route(web::delete().to(jobs::delete)))
+                .service(at(Route::JobCancel).route(web::post().to(jobs::cancel)))
+                .service(at(Route::JobDismiss).route(web::post().to(jobs::dismiss)))
+                .service(at(Route::JobRetry).route(web::post().to(jobs::retries::retry)))
+                .service(at(Route::JobEvents).route(web::get().to(events::of_job)))
         }))
         .service(below("/v1/bulk", |scope, at| {
             scope
-                .service(at(&routes::BULK_CANCEL).route(web::post().to(bulk::cancel)))
-                .service(at(&routes::BULK).route(get().to(bulk::show)))
-                .service(at(&routes::BULKS).route(web::post().to(bulk::begin)).route(get().to(bulk::list)))
+                .service(at(Route::BulkCancel).route(web::post().to(bulk::cancel)))
+                .service(at(Route::Bulk).route(get().to(bulk::show)))
+                .service(at(Route::Bulks).route(web::post().to(bulk::begin)).route(get().to(bulk::list)))
         }))
         .service(below("/v1/sessions", |scope, at| {
             scope
-                .service(at(&routes::SESSION_SOCKET).route(web::get().to(sessions::connect)))
+                .service(at(Route::SessionSocket).route(web::get().to(sessions::connect)))
                 .service(
-                    at(&routes::SESSION)
+                    at(Route::Session)
                         .route(get().to(sessions::show))
                         .route(web::delete().to(sessions::close)),
                 )
                 .service(
-                    at(&routes::SESSIONS)
-                        .route(web::post().to(sessions::open))
-                        .route(get().to(sessions::list)),
+                    at(Route::Sessions).route(web::post().to(sessions::open)).route(get().to(sessions::list)),
                 )
         }))
         .service(below("/v1/plans", |scope, at| {
             scope
-                .service(at(&routes::PLAN_START).route(web::post().to(plans::start)))
-                .service(at(&routes::PLAN_PAUSE).route(web::post().to(plans::pause)))
-                .service(at(&routes::PLAN_RESUME).route(web::post().to(plans::resume)))
-                .service(at(&routes::PLAN_CANCEL).route(web::post().to(plans::cancel)))
-                .service(at(&routes::PLAN_TASKS).route(get().to(plans::tasks)))
-                .service(at(&routes::PLAN_EVENTS).route(web::get().to(plans::events::of_plan)))
-                .service(at(&routes::PLAN).route(get().to(plans::show)))
-                .service(at(&routes::PLANS).route(web::post().to(plans::create)).route(get().to(plans::list)))
+                .service(at(Route::PlanStart).route(web::post().to(plans::start)))
+                .service(at(Route::PlanPause).route(web::post().to(plans::pause)))
+                .service(at(Route::PlanResume).route(web::post().to(plans::resume)))
+                .service(at(Route::PlanCancel).route(web::post().to(plans::cancel)))
+                .service(at(Route::PlanTasks).route(get().to(plans::tasks)))
+                .service(at(Route::PlanEvents).route(web::get().to(plans::events::of_plan)))
+                .service(at(Route::Plan).route(get().to(plans::show)))
+                .service(at(Route::Plans).route(web::post().to(plans::create)).route(get().to(plans::list)))
         }))
         .service(below("/v1/tasks", |scope, at| {
             scope
-                .service(at(&routes::STAGE_RESOLVE).route(web::post().to(plans::tasks::resolve)))
-                .service(at(&routes::TASK_PAUSE).route(web::post().to(plans::tasks::pause)))
-                .service(at(&routes::TASK_RESUME).route(web::post().to(plans::tasks::resume)))
-                .service(at(&routes::TASK_CANCEL).route(web::post().to(plans::tasks::cancel)))
-                .service(at(&routes::TASK_RETRY).route(web::post().to(plans::retries::of_task)))
-                .service(at(&routes::TASK_CHECKPOINTS).route(get().to(plans::tasks::checkpoints)))
-                .service(at(&routes::TASK_EVENTS).route(web::get().to(plans::events::of_task)))
-                .service(at(&routes::TASK).route(get().to(plans::tasks::show)))
+                .service(at(Route::StageResolve).route(web::post().to(plans::tasks::resolve)))
+                .service(at(Route::TaskPause).route(web::post().to(plans::tasks::pause)))
+                .service(at(Route::TaskResume).route(web::post().to(plans::tasks::resume)))
+                .service(at(Route::TaskCancel).route(web::post().to(plans::tasks::cancel)))
+                .service(at(Route::TaskRetry).route(web::post().to(plans::retries::of_task)))
+                .service(at(Route::TaskCheckpoints).route(get().to(plans::tasks::checkpoints)))
+                .service(at(Route::TaskEvents).route(web::get().to(plans::events::of_task)))
+                .service(at(Route::Task).route(get().to(plans::tasks::show)))
         }))
         .service(below("/v1/tenants", |scope, at| {
             scope
-                .service(at(&routes::TENANT_RETRY).route(web::post().to(plans::retries::of_tenant)))
-                .service(at(&routes::TENANT_UNLOCK).route(web::post().to(plans::tenants::unlock)))
-                .service(at(&routes::TENANT_TASKS).route(get().to(plans::tenants::history)))
-                .service(at(&routes::TENANT).route(get().to(plans::tenants::show)))
+                .service(at(Route::TenantRetry).route(web::post().to(plans::retries::of_tenant)))
+                .service(at(Route::TenantUnlock).route(web::post().to(plans::tenants::unlock)))
+                .service(at(Route::TenantTasks).route(get().to(plans::tenants::history)))
+                .service(at(Route::Tenant).route(get().to(plans::tenants::show)))
         }))
         .service(below("/v1/nodes", |scope, at| {
             scope
-                .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
-                .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
-                .service(at(&routes::NODES).route(get().to(nodes::list)))
-                .service(at(&routes::NODE).route(get().to(nodes::show)))
-                .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
-                .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
+                .service(at(Route::NodeSocket).route(web::get().to(worker::connect)))
+                .service(at(Route::NodeSelect).route(web::post().to(nodes::select)))
+                .service(at(Route::Nodes).route(get().to(nodes::list)))
+                .service(at(Route::Node).route(get().to(nodes::show)))
+                .service(at(Route::NodeDrain).route(web::post().to(nodes::drain)))
+                .service(at(Route::NodeUndrain).route(web::post().to(nodes::undrain)))
         }))
         .service(below("/v1/pools", |scope, at| {
             scope
-                .service(at(&routes::POOL_PAUSE).route(web::post().to(nodes::pause_pool)))
-                .service(at(&routes::POOL_RESUME).route(web::post().to(nodes::resume_pool)))
+                .service(at(Route::PoolPause).route(web::post().to(nodes::pause_pool)))
+                .service(at(Route::PoolResume).route(web::post().to(nodes::resume_pool)))
         }))
         .service(below("/v1/leases", |scope, at| {
             scope
-                .service(at(&routes::LEASES).route(get().to(leases::list)))
-                .service(at(&routes::LEASE).route(get().to(leases::show)))
+                .service(at(Route::Leases).route(get().to(leases::list)))
+                .service(at(Route::Lease).route(get().to(leases::show)))
         }))
         .service(below("/v1/cluster", |scope, at| {
             scope
-                .service(at(&routes::CLUSTER).route(get().to(instances::show)))
-                .service(at(&routes::OWNER).route(get().to(instances::owner)))
+                .service(at(Route::Cluster).route(get().to(instances::show)))
+                .service(at(Route::Owner).route(get().to(instances::owner)))
         }))
         .service(below("/api", |scope, at| {
             scope
-                .service(at(&routes::LEAF_SEGMENT).route(web::get().to(ids::leaf_segment)))
-                .service(at(&routes::LEAF_SNOWFLAKE).route(web::get().to(ids::leaf_snowflake)))
+                .service(at(Route::LeafSegment).route(web::get().to(ids::leaf_segment)))
+                .service(at(Route::LeafSnowflake).route(web::get().to(ids::leaf_snowflake)))
         }))
-        .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
-        .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
-        .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
-        .service(at(&routes::STATS).route(get().to(stats::show)))
-        .service(at(&routes::AUDIT).route(get().to(audit::list)))
-        .service(at(&routes::METRICS).route(get().to(ops::metrics)))
-        .service(at(&routes::DOCUMENT).route(get().to(openapi::show)))
-        .service(at(&routes::WHOAMI).route(get().to(whoami::show)))
-        .service(at(&routes::PAGE).route(get().to(dashboard::page)))
-        .service(at(&routes::ASSET).route(get().to(dashboard::asset)))
+        .service(at(Route::Mode).route(get().to(modes::show)).route(web::put().to(modes::replace)))
+        .service(at(Route::Pools).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
+        .service(at(Route::Events).route(web::get().to(events::of_all)))
+        .service(at(Route::Stats).route(get().to(stats::show)))
+        .service(at(Route::Audit).route(get().to(audit::list)))
+        .service(at(Route::Metrics).route(get().to(ops::metrics)))
+        .service(at(Route::Document).route(get().to(openapi::show)))
+        .service(at(Route::Whoami).route(get().to(whoami::show)))
+        .service(at(Route::Page).route(get().to(dashboard::page)))
+        .service(at(Route::Asset).route(get().to(dashboard::asset)))
         .default_service(web::to(ops::not_found))
 }
 
 /// The resource of a route; its other methods are refused.
-pub fn at(route: &'static Route) -> Resource {
-    resource(route.pattern)
+pub fn at(route: Route) -> Resource {
+    resource(route.pattern())
 }
 
 /// The paths that begin with `prefix`, as one scope: the router skips them all after one comparison.
-fn below(
-    prefix: &'static str,
-    hang: impl FnOnce(Scope, &dyn Fn(&'static Route) -> Resource) -> Scope,
-) -> Scope {
-    hang(web::scope(prefix), &|route| resource(route.pattern.strip_prefix(prefix).expect("it begins so")))
+fn below(prefix: &'static str, hang: impl FnOnce(Scope, &dyn Fn(Route) -> Resource) -> Scope) -> Scope {
+    hang(web::scope(prefix), &|route| resource(route.pattern().strip_prefix(prefix).expect("it begins so")))
 }
 
 fn resource(pattern: &str) -> Resource {

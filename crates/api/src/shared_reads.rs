@@ -27,35 +27,35 @@ use crate::limits::{
     SHARED_READS_MAX,
 };
 use crate::refusal::Refusal;
-use crate::routes::{self, Route};
+use crate::routes::Route;
 
 /// The paths whose answers are shared.
-static SHARED: [&Route; 25] = [
-    &routes::NONCES,
-    &routes::SIGNER,
-    &routes::SIGNERS,
-    &routes::LEASES,
-    &routes::LEASE,
-    &routes::CLUSTER,
-    &routes::OWNER,
-    &routes::MODE,
-    &routes::JOBS,
-    &routes::JOB,
-    &routes::BULK,
-    &routes::BULKS,
-    &routes::SESSION,
-    &routes::SESSIONS,
-    &routes::PLANS,
-    &routes::PLAN,
-    &routes::PLAN_TASKS,
-    &routes::TASK,
-    &routes::TASK_CHECKPOINTS,
-    &routes::TENANT,
-    &routes::TENANT_TASKS,
-    &routes::POOLS,
-    &routes::SEGMENTS,
-    &routes::AUDIT,
-    &routes::STATS,
+const SHARED: [Route; 25] = [
+    Route::Nonces,
+    Route::Signer,
+    Route::Signers,
+    Route::Leases,
+    Route::Lease,
+    Route::Cluster,
+    Route::Owner,
+    Route::Mode,
+    Route::Jobs,
+    Route::Job,
+    Route::Bulk,
+    Route::Bulks,
+    Route::Session,
+    Route::Sessions,
+    Route::Plans,
+    Route::Plan,
+    Route::PlanTasks,
+    Route::Task,
+    Route::TaskCheckpoints,
+    Route::Tenant,
+    Route::TenantTasks,
+    Route::Pools,
+    Route::Segments,
+    Route::Audit,
+    Route::Stats,
 ];
 
 /// The question of a read, and the callers who may share its answer.
@@ -95,7 +95,7 @@ impl Hash for ByAddress {
 
 impl Key {
     /// The key of a request whose answer may be shared.
-    pub fn of(route: Option<&Route>, request: &ServiceRequest, principal: &Arc<Principal>) -> Option<Self> {
+    pub fn of(route: Option<Route>, request: &ServiceRequest, principal: &Arc<Principal>) -> Option<Self> {
         if *request.method() != Method::GET || !accepts_shared(request.headers()) {
             return None;
         }
@@ -484,7 +484,7 @@ mod tests {
         ] {
             let request = TestRequest::get().uri(&format!("/v1/jobs/x{query}"));
             let request = request.insert_header((CACHE_CONTROL, "max-age=1")).to_srv_request();
-            let key = Key::of(Some(&routes::JOB), &request, &callers[0]);
+            let key = Key::of(Some(Route::Job), &request, &callers[0]);
             assert_eq!(key.is_some(), is_shared, "{query}");
         }
     }

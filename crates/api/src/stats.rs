@@ -22,7 +22,7 @@ use crate::limits::{STATS_ASKED_MAX, STATS_OF_OTHERS_AGE_MAX};
 use crate::peer_credential;
 use crate::recent::Look;
 use crate::refusal::{Answer, Refusal};
-use crate::routes;
+use crate::routes::Route;
 use crate::state::StatsOfOthers;
 use crate::to_wire;
 
@@ -71,7 +71,7 @@ pub async fn show(request: HttpRequest, forwarder: Forwarding) -> Answer {
 /// What each other live instance says of itself.
 async fn of_others(forwarder: &Forwarder, question: &ForwardedRequest) -> StatsOfOthers {
     let deadline = Instant::now() + STATS_ASKED_MAX;
-    let answers = forwarder.ask_others(question, routes::STATS.pattern, deadline).await;
+    let answers = forwarder.ask_others(question, Route::Stats.pattern(), deadline).await;
     let read = |body: Vec<u8>| {
         serde_json::from_slice(&body)
             .map_err(|_| "its answer cannot be read: is it of another release?".to_owned())

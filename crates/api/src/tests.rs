@@ -39,6 +39,7 @@ mod shared;
 use crate::auth::{Auth, Scope, Sees, Token, digest};
 use crate::forwarder::Forwarder;
 use crate::refusal::{PassedOn, Refusal};
+use crate::routes::Route;
 use crate::server::{Handle, Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
@@ -222,13 +223,13 @@ pub(crate) fn token(name: &str, scope: Scope) -> Token {
 async fn every_path_has_its_handler() {
     let dir = TempDir::new().unwrap();
     let service = init_service(app(&forwarder(&state(&dir, Auth::open()).await))).await;
-    for route in crate::routes::ALL {
+    for route in Route::ALL {
         let request = TestRequest::default()
             .insert_header(LOCAL)
             .method(actix_web::http::Method::TRACE)
-            .uri(&route.pattern.replace(['{', '}'], "x"));
+            .uri(&route.pattern().replace(['{', '}'], "x"));
         let status = call_service(&service, request.to_request()).await.status();
-        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{}", route.pattern);
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{}", route.pattern());
     }
 }
 

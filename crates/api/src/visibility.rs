@@ -25,13 +25,13 @@ use crate::auth::{Principal, Sees};
 use crate::limits::{PIECE_UNSEEN_MAX, PLANS_SEEN_AT_ONCE};
 use crate::plan_fields::to_wire::locking_task;
 use crate::refusal::Refusal;
-use crate::routes::{self, Route};
+use crate::routes::Route;
 use crate::state::{State, answered};
 pub use new_names::{of_found_in, of_new, of_new_in, of_new_job, of_new_stages, of_new_tasks, of_node};
 
 /// The paths that show or change what belongs to all.
-pub static FOR_ALL: [&Route; 6] =
-    [&routes::AUDIT, &routes::EVENTS, &routes::MODE, &routes::STATS, &routes::NODE_SELECT, &routes::METRICS];
+pub const FOR_ALL: [Route; 6] =
+    [Route::Audit, Route::Events, Route::Mode, Route::Stats, Route::NodeSelect, Route::Metrics];
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ enum Subject {
 /// paths of what belongs to all.
 pub async fn admit(
     state: &State,
-    route: &Route,
+    route: Route,
     method: &Method,
     path: &str,
     principal: &Principal,
@@ -70,7 +70,7 @@ pub async fn admit(
 /// As [`admit`], for a caller that does not see everything.
 async fn admit_limited(
     state: &State,
-    route: &Route,
+    route: Route,
     method: &Method,
     path: &str,
     principal: &Principal,
@@ -79,7 +79,7 @@ async fn admit_limited(
     if FOR_ALL.contains(&route) {
         return of_all(sees);
     }
-    let Some((subject, name)) = subject(route.pattern, path) else { return Ok(()) };
+    let Some((subject, name)) = subject(route.pattern(), path) else { return Ok(()) };
     let is_seen = match subject {
         Subject::Signer => sees.signers.have(Some(name)),
         Subject::Tenant => sees.tenants.have(Some(name)),
@@ -96,7 +96,7 @@ async fn admit_limited(
         Subject::Job => match JobId::parse(name) {
             // A retry is repeated under its key also when the job is gone: its handler asks `admit_job`, for a job that there is
             // not as for one that is not seen.
-            Some(_) if *route == routes::JOB_RETRY => true,
+            Some(_) if route == Route::JobRetry => true,
             Some(id) if matches!(*method, Method::GET | Method::HEAD) => job_of_id(state, sees, id).await?,
             Some(id) => changeable_job(state, sees, id).await?,
             None => false,
@@ -557,13 +557,14 @@ mod tests {
     #[test]
     fn every_path_with_a_name_has_a_subject_or_is_about_ids() {
         let mut without = Vec::new();
-        for route in routes::ALL.iter().filter(|route| route.pattern.contains('{')) {
-            let path = route.pattern.replace(['{', '}'], "");
-            match subject(route.pattern, &path) {
+        for route in Route::ALL.iter().filter(|route| route.pattern().contains('{')) {
+            let pattern = route.pattern();
+            let path = pattern.replace(['{', '}'], "");
+            match subject(pattern, &path) {
                 Some((_, name)) => {
-                    assert!(route.pattern.contains(&format!("{{{name}}}")), "{}", route.pattern)
+                    assert!(pattern.contains(&format!("{{{name}}}")), "{pattern}")
                 }
-                None => without.push(route.pattern),
+                None => without.push(pattern),
             }
         }
         let expected = [
@@ -599,8 +600,8 @@ mod tests {
     fn the_guide_names_every_path_that_needs_a_token_without_patterns() {
         let guide = include_str!("../../../docs/operations.md");
         let paragraph = guide.split("\n\n").find(|text| text.contains("What belongs to all")).unwrap();
-        for route in &FOR_ALL {
-            assert!(paragraph.contains(&format!("`{}`", route.pattern)), "{}: {paragraph}", route.pattern);
+        for pattern in FOR_ALL.map(Route::pattern) {
+            assert!(paragraph.contains(&format!("`{pattern}`")), "{pattern}: {paragraph}");
         }
     }
 
