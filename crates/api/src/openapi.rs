@@ -17,9 +17,10 @@ use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
+use crate::routes::{self, Route};
 use crate::{
-    audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
-    signers, stats, visibility, whoami, worker,
+    audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions,
+    signers, stats, whoami, worker,
 };
 
 #[derive(OpenApi)]
@@ -234,7 +235,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());
     }
-    let is_for_all = routes::find(path).is_some_and(|route| visibility::FOR_ALL.contains(&route));
+    let is_for_all = routes::find(path).is_some_and(Route::is_for_all);
     if is_for_all {
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} A token with patterns is refused (`forbidden`).");
@@ -383,7 +384,7 @@ mod tests {
                 assert!(operation["responses"]["405"]["content"][MEDIA_TYPE].is_object(), "{method} {path}");
             }
         }
-        let routed: BTreeSet<_> = routes::Route::ALL
+        let routed: BTreeSet<_> = Route::ALL
             .iter()
             .flat_map(|route| {
                 let methods = route.methods().filter(|method| *method != Method::HEAD);

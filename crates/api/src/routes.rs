@@ -1,5 +1,6 @@
-//! The table of all paths: the label of each in metrics, its methods, and the access that each of them requires. `server` adds
-//! the handlers; `gate` and the 405 answer read the table.
+//! The table of all paths: the label of each in metrics, its methods with the access that each requires, and what else all
+//! requests for it have in common. `server` adds the handlers; `gate`, `visibility`, `shared_reads`, `openapi` and the 405
+//! answer read the table.
 
 use std::sync::LazyLock;
 
@@ -18,11 +19,24 @@ struct Row {
     post: Option<Access>,
     put: Option<Access>,
     delete: Option<Access>,
+    is_shared: bool,
+    is_for_all: bool,
+    needs_no_ledger: bool,
 }
 
 /// A path that takes no method yet.
 const fn at(pattern: &'static str) -> Row {
-    Row { pattern, get: None, takes_head: false, post: None, put: None, delete: None }
+    Row {
+        pattern,
+        get: None,
+        takes_head: false,
+        post: None,
+        put: None,
+        delete: None,
+        is_shared: false,
+        is_for_all: false,
+        needs_no_ledger: false,
+    }
 }
 
 impl Row {
@@ -49,6 +63,21 @@ impl Row {
     /// The path takes DELETE.
     const fn delete(self, access: Access) -> Self {
         Self { delete: Some(access), ..self }
+    }
+
+    /// Callers who accept it share an answer to GET: the dashboard polls the path.
+    const fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// What the path shows or changes belongs to all: a token with patterns is refused.
+    const fn for_all(self) -> Self {
+        Self { is_for_all: true, ..self }
+    }
+
+    /// The path is served also before the ledger is reached.
+    const fn without_ledger(self) -> Self {
+        Self { needs_no_ledger: true, ..self }
     }
 }
 
@@ -78,97 +107,82 @@ macro_rules! routes {
 }
 
 routes! {
-    Health = at("/healthz").get(OPEN);
-    Ready = at("/readyz").get(OPEN);
-    Nonces = at("/v1/signers/{signer}/nonces").get(READ).post(SUBMIT);
+    Health = at("/healthz").get(OPEN).without_ledger();
+    Ready = at("/readyz").get(OPEN).without_ledger();
+    Nonces = at("/v1/signers/{signer}/nonces").get(READ).post(SUBMIT).shared();
     Settlements = at("/v1/signers/{signer}/settlements").post(SUBMIT);
     Consume = at("/v1/signers/{signer}/nonces/{nonce}/consume").post(SUBMIT);
     Release = at("/v1/signers/{signer}/nonces/{nonce}/release").post(SUBMIT);
     Resolve = at("/v1/signers/{signer}/nonces/{nonce}/resolve").post(ADMIN);
-    Signer = at("/v1/signers/{signer}").get(READ);
+    Signer = at("/v1/signers/{signer}").get(READ).shared();
     Policy = at("/v1/signers/{signer}/policy").put(ADMIN);
     Confirm = at("/v1/signers/{signer}/confirm").post(ADMIN);
-    Signers = at("/v1/signers").get(READ);
-    Leases = at("/v1/leases").get(READ);
-    Lease = at("/v1/leases/{resource}").get(READ);
-    Cluster = at("/v1/cluster").get(READ);
-    Owner = at("/v1/cluster/owner/{resource}").get(READ);
-    Mode = at("/v1/config/mode").get(READ).put(ADMIN);
+    Signers = at("/v1/signers").get(READ).shared();
+    Leases = at("/v1/leases").get(READ).shared();
+    Lease = at("/v1/leases/{resource}").get(READ).shared();
+    Cluster = at("/v1/cluster").get(READ).shared();
+    Owner = at("/v1/cluster/owner/{resource}").get(READ).shared();
+    Mode = at("/v1/config/mode").get(READ).put(ADMIN).shared().for_all();
     JobsBatch = at("/v1/jobs/batch").post(SUBMIT);
     JobsRetry = at("/v1/jobs/retry").post(SUBMIT);
-    Jobs = at("/v1/jobs").get(READ).post(SUBMIT);
-    Job = at("/v1/jobs/{id}").get(READ).delete(SUBMIT);
+    Jobs = at("/v1/jobs").get(READ).post(SUBMIT).shared();
+    Job = at("/v1/jobs/{id}").get(READ).delete(SUBMIT).shared();
     JobCancel = at("/v1/jobs/{id}/cancel").post(SUBMIT);
     JobRetry = at("/v1/jobs/{id}/retry").post(SUBMIT);
     JobDismiss = at("/v1/jobs/{id}/dismiss").post(SUBMIT);
     BulkCancel = at("/v1/bulk/{id}/cancel").post(SUBMIT);
-    Bulk = at("/v1/bulk/{id}").get(READ);
-    Bulks = at("/v1/bulk").get(READ).post(SUBMIT);
+    Bulk = at("/v1/bulk/{id}").get(READ).shared();
+    Bulks = at("/v1/bulk").get(READ).post(SUBMIT).shared();
     SessionSocket = at("/v1/sessions/{id}/ws").get_alone(READ);
-    Session = at("/v1/sessions/{id}").get(READ).delete(SUBMIT);
-    Sessions = at("/v1/sessions").get(READ).post(SUBMIT);
+    Session = at("/v1/sessions/{id}").get(READ).delete(SUBMIT).shared();
+    Sessions = at("/v1/sessions").get(READ).post(SUBMIT).shared();
     JobEvents = at("/v1/jobs/{id}/events").get_alone(READ);
-    Events = at("/v1/events").get_alone(ADMIN);
+    Events = at("/v1/events").get_alone(ADMIN).for_all();
     PlanStart = at("/v1/plans/{plan}/start").post(SUBMIT);
     PlanPause = at("/v1/plans/{plan}/pause").post(SUBMIT);
     PlanResume = at("/v1/plans/{plan}/resume").post(SUBMIT);
     PlanCancel = at("/v1/plans/{plan}/cancel").post(SUBMIT);
-    PlanTasks = at("/v1/plans/{plan}/tasks").get(READ);
+    PlanTasks = at("/v1/plans/{plan}/tasks").get(READ).shared();
     PlanEvents = at("/v1/plans/{plan}/events").get_alone(READ);
-    Plan = at("/v1/plans/{plan}").get(READ);
-    Plans = at("/v1/plans").get(READ).post(SUBMIT);
+    Plan = at("/v1/plans/{plan}").get(READ).shared();
+    Plans = at("/v1/plans").get(READ).post(SUBMIT).shared();
     StageResolve = at("/v1/tasks/{task}/stages/{stage}/resolve").post(ADMIN);
     TaskPause = at("/v1/tasks/{task}/pause").post(SUBMIT);
     TaskResume = at("/v1/tasks/{task}/resume").post(SUBMIT);
     TaskCancel = at("/v1/tasks/{task}/cancel").post(SUBMIT);
     TaskRetry = at("/v1/tasks/{task}/retry").post(SUBMIT);
-    TaskCheckpoints = at("/v1/tasks/{task}/checkpoints").get(READ);
+    TaskCheckpoints = at("/v1/tasks/{task}/checkpoints").get(READ).shared();
     TaskEvents = at("/v1/tasks/{task}/events").get_alone(READ);
-    Task = at("/v1/tasks/{task}").get(READ);
+    Task = at("/v1/tasks/{task}").get(READ).shared();
     TenantRetry = at("/v1/tenants/{tenant}/retry").post(SUBMIT);
     TenantUnlock = at("/v1/tenants/{tenant}/unlock").post(ADMIN);
-    TenantTasks = at("/v1/tenants/{tenant}/tasks").get(READ);
-    Tenant = at("/v1/tenants/{tenant}").get(READ);
+    TenantTasks = at("/v1/tenants/{tenant}/tasks").get(READ).shared();
+    Tenant = at("/v1/tenants/{tenant}").get(READ).shared();
     NodeSocket = at("/v1/nodes/ws").get_alone(NODE);
-    NodeSelect = at("/v1/nodes/select").post(READ);
+    NodeSelect = at("/v1/nodes/select").post(READ).for_all();
     Nodes = at("/v1/nodes").get(READ);
     Node = at("/v1/nodes/{id}").get(READ);
     NodeDrain = at("/v1/nodes/{id}/drain").post(ADMIN);
     NodeUndrain = at("/v1/nodes/{id}/undrain").post(ADMIN);
-    Pools = at("/v1/config/pools").get(READ).put(ADMIN);
+    Pools = at("/v1/config/pools").get(READ).put(ADMIN).shared();
     PoolPause = at("/v1/pools/{pool}/pause").post(ADMIN);
     PoolResume = at("/v1/pools/{pool}/resume").post(ADMIN);
-    Snowflakes = at("/v1/ids/snowflake").get_alone(SUBMIT);
-    Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT);
-    Segments = at("/v1/ids/segments").get(SUBMIT);
+    Snowflakes = at("/v1/ids/snowflake").get_alone(SUBMIT).without_ledger();
+    Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT).without_ledger();
+    Segments = at("/v1/ids/segments").get(SUBMIT).shared();
     Segment = at("/v1/ids/segments/{tag}").get_alone(SUBMIT).put(ADMIN);
     Sequence = at("/v1/ids/sequences/{name}").get_alone(SUBMIT).put(ADMIN);
-    Uuids = at("/v1/ids/uuid").get_alone(SUBMIT);
+    Uuids = at("/v1/ids/uuid").get_alone(SUBMIT).without_ledger();
     LeafSegment = at("/api/segment/get/{tag}").get_alone(SUBMIT);
-    LeafSnowflake = at("/api/snowflake/get/{key}").get_alone(SUBMIT);
-    Audit = at("/v1/audit").get(ADMIN);
-    Stats = at("/v1/stats").get(READ);
-    Metrics = at("/metrics").get(KNOWN);
-    Document = at("/openapi.json").get(KNOWN);
-    Whoami = at("/v1/whoami").get(KNOWN);
-    Page = at("/").get(OPEN);
-    Asset = at("/assets/{file}").get(OPEN);
+    LeafSnowflake = at("/api/snowflake/get/{key}").get_alone(SUBMIT).without_ledger();
+    Audit = at("/v1/audit").get(ADMIN).shared().for_all();
+    Stats = at("/v1/stats").get(READ).shared().for_all();
+    Metrics = at("/metrics").get(KNOWN).for_all().without_ledger();
+    Document = at("/openapi.json").get(KNOWN).without_ledger();
+    Whoami = at("/v1/whoami").get(KNOWN).without_ledger();
+    Page = at("/").get(OPEN).without_ledger();
+    Asset = at("/assets/{file}").get(OPEN).without_ledger();
 }
-
-/// The paths that are served also before the ledger is reached.
-const WITHOUT_LEDGER: [Route; 11] = [
-    Route::Health,
-    Route::Ready,
-    Route::Snowflakes,
-    Route::Snowflake,
-    Route::LeafSnowflake,
-    Route::Uuids,
-    Route::Metrics,
-    Route::Document,
-    Route::Whoami,
-    Route::Page,
-    Route::Asset,
-];
 
 impl Route {
     fn row(self) -> &'static Row {
@@ -228,9 +242,19 @@ impl Route {
         matches!(*method, Method::GET | Method::HEAD) && matches!(self, Self::Health | Self::Ready)
     }
 
+    /// Whether callers who accept it share an answer to GET.
+    pub fn is_shared(self) -> bool {
+        self.row().is_shared
+    }
+
+    /// Whether the path shows or changes what belongs to all.
+    pub fn is_for_all(self) -> bool {
+        self.row().is_for_all
+    }
+
     /// Whether the path is served also before the ledger is reached.
     pub fn needs_no_ledger(self) -> bool {
-        WITHOUT_LEDGER.contains(&self)
+        self.row().needs_no_ledger
     }
 }
 

@@ -29,35 +29,6 @@ use crate::limits::{
 use crate::refusal::Refusal;
 use crate::routes::Route;
 
-/// The paths whose answers are shared.
-const SHARED: [Route; 25] = [
-    Route::Nonces,
-    Route::Signer,
-    Route::Signers,
-    Route::Leases,
-    Route::Lease,
-    Route::Cluster,
-    Route::Owner,
-    Route::Mode,
-    Route::Jobs,
-    Route::Job,
-    Route::Bulk,
-    Route::Bulks,
-    Route::Session,
-    Route::Sessions,
-    Route::Plans,
-    Route::Plan,
-    Route::PlanTasks,
-    Route::Task,
-    Route::TaskCheckpoints,
-    Route::Tenant,
-    Route::TenantTasks,
-    Route::Pools,
-    Route::Segments,
-    Route::Audit,
-    Route::Stats,
-];
-
 /// The question of a read, and the callers who may share its answer.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -101,7 +72,7 @@ impl Key {
         }
         let target = request.uri().path_and_query()?.as_str();
         // A request that waits for a change wants no earlier answer.
-        let is_shared = SHARED.contains(&route?)
+        let is_shared = route?.is_shared()
             && target.len() <= SHARED_READ_TARGET_BYTES_MAX
             && !Query::names(request.query_string(), "wait_ms");
         is_shared.then(|| Self::new(principal, target))

@@ -29,10 +29,6 @@ use crate::routes::Route;
 use crate::state::{State, answered};
 pub use new_names::{of_found_in, of_new, of_new_in, of_new_job, of_new_stages, of_new_tasks, of_node};
 
-/// The paths that show or change what belongs to all.
-pub const FOR_ALL: [Route; 6] =
-    [Route::Audit, Route::Events, Route::Mode, Route::Stats, Route::NodeSelect, Route::Metrics];
-
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
@@ -76,7 +72,7 @@ async fn admit_limited(
     principal: &Principal,
 ) -> Result<(), Refusal> {
     let sees = principal.sees();
-    if FOR_ALL.contains(&route) {
+    if route.is_for_all() {
         return of_all(sees);
     }
     let Some((subject, name)) = subject(route.pattern(), path) else { return Ok(()) };
@@ -600,7 +596,8 @@ mod tests {
     fn the_guide_names_every_path_that_needs_a_token_without_patterns() {
         let guide = include_str!("../../../docs/operations.md");
         let paragraph = guide.split("\n\n").find(|text| text.contains("What belongs to all")).unwrap();
-        for pattern in FOR_ALL.map(Route::pattern) {
+        for route in Route::ALL.iter().filter(|route| route.is_for_all()) {
+            let pattern = route.pattern();
             assert!(paragraph.contains(&format!("`{pattern}`")), "{pattern}: {paragraph}");
         }
     }
