@@ -23,7 +23,7 @@ use crate::ops;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::routes::{self, Route};
-use crate::server::{Connections, Handle, Routing, at, get};
+use crate::server::{Connections, Handle, Routing, at};
 use crate::state::State;
 
 /// The only paths.
@@ -80,32 +80,28 @@ impl fmt::Debug for Probe {
 fn app(state: &Arc<State>) -> App<impl Routing + use<>> {
     let tally = Rc::new(Tally::default());
     let passing = Arc::clone(state);
-    App::new()
-        .app_data(web::Data::from(Arc::clone(state)))
-        .wrap(from_fn(move |mut request: ServiceRequest, next| {
-            let (state, tally) = (Arc::clone(&passing), Rc::clone(&tally));
-            async move {
-                let route = routes::find(request.match_info().as_str());
-                if !route.is_some_and(|route| SERVED.contains(&route)) {
-                    // What `gate` does for the others: the head is complete.
-                    let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
-                    let chunked = Chunked::of(&mut request, under_way.as_ref());
-                    let what =
-                        "there is no such path here: this listener serves /healthz, /readyz and /metrics";
-                    let id = RequestId::of(request.headers());
-                    // No offer of another protocol keeps the connection open, which `gate` sees to for the others.
-                    let refusal = Refusal::new(Code::NotFound, what).closing();
-                    let answer = request.into_response(refusal.respond(&id));
-                    return Ok(match chunked {
-                        Some(chunked) => chunked.keep_with(answer),
-                        None => answer,
-                    });
-                }
-                gate::pass(state, tally, Listener::Probes, request, next).await
+    let data = web::Data::from(Arc::clone(state));
+    let app = App::new().app_data(data).wrap(from_fn(move |mut request: ServiceRequest, next| {
+        let (state, tally) = (Arc::clone(&passing), Rc::clone(&tally));
+        async move {
+            let route = routes::find(request.match_info().as_str());
+            if !route.is_some_and(|route| SERVED.contains(&route)) {
+                // What `gate` does for the others: the head is complete.
+                let under_way = UnderWay::begin(&request, extract::declared_bytes(request.headers()));
+                let chunked = Chunked::of(&mut request, under_way.as_ref());
+                let what = "there is no such path here: this listener serves /healthz, /readyz and /metrics";
+                let id = RequestId::of(request.headers());
+                // No offer of another protocol keeps the connection open, which `gate` sees to for the others.
+                let refusal = Refusal::new(Code::NotFound, what).closing();
+                let answer = request.into_response(refusal.respond(&id));
+                return Ok(match chunked {
+                    Some(chunked) => chunked.keep_with(answer),
+                    None => answer,
+                });
             }
-        }))
-        .service(at(Route::Health).route(get().to(ops::healthz)))
-        .service(at(Route::Ready).route(get().to(ops::readyz)))
-        .service(at(Route::Metrics).route(get().to(ops::metrics)))
-        .default_service(web::to(ops::not_found))
+            gate::pass(state, tally, Listener::Probes, request, next).await
+        }
+    }));
+    let app = SERVED.into_iter().fold(app, |app, route| app.service(at(route)));
+    app.default_service(web::to(ops::not_found))
 }

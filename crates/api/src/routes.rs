@@ -106,6 +106,7 @@ macro_rules! routes {
     };
 }
 
+// Of two paths that a request matches, the first one counts: here, and in the router, which gets them in this order.
 routes! {
     Health = at("/healthz").get(OPEN).without_ledger();
     Ready = at("/readyz").get(OPEN).without_ledger();
@@ -128,8 +129,8 @@ routes! {
     Jobs = at("/v1/jobs").get(READ).post(SUBMIT).shared();
     Job = at("/v1/jobs/{id}").get(READ).delete(SUBMIT).shared();
     JobCancel = at("/v1/jobs/{id}/cancel").post(SUBMIT);
-    JobRetry = at("/v1/jobs/{id}/retry").post(SUBMIT);
     JobDismiss = at("/v1/jobs/{id}/dismiss").post(SUBMIT);
+    JobRetry = at("/v1/jobs/{id}/retry").post(SUBMIT);
     BulkCancel = at("/v1/bulk/{id}/cancel").post(SUBMIT);
     Bulk = at("/v1/bulk/{id}").get(READ).shared();
     Bulks = at("/v1/bulk").get(READ).post(SUBMIT).shared();
@@ -168,11 +169,11 @@ routes! {
     PoolPause = at("/v1/pools/{pool}/pause").post(ADMIN);
     PoolResume = at("/v1/pools/{pool}/resume").post(ADMIN);
     Snowflakes = at("/v1/ids/snowflake").get_alone(SUBMIT).without_ledger();
-    Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT).without_ledger();
+    Uuids = at("/v1/ids/uuid").get_alone(SUBMIT).without_ledger();
     Segments = at("/v1/ids/segments").get(SUBMIT).shared();
     Segment = at("/v1/ids/segments/{tag}").get_alone(SUBMIT).put(ADMIN);
     Sequence = at("/v1/ids/sequences/{name}").get_alone(SUBMIT).put(ADMIN);
-    Uuids = at("/v1/ids/uuid").get_alone(SUBMIT).without_ledger();
+    Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT).without_ledger();
     LeafSegment = at("/api/segment/get/{tag}").get_alone(SUBMIT);
     LeafSnowflake = at("/api/snowflake/get/{key}").get_alone(SUBMIT).without_ledger();
     Audit = at("/v1/audit").get(ADMIN).shared().for_all();
@@ -237,9 +238,12 @@ impl Route {
         &ALLOW[self as usize]
     }
 
+    /// The paths of probes.
+    pub const PROBES: [Self; 2] = [Self::Health, Self::Ready];
+
     /// Whether a request with this method is a probe, whose answer shows no data and changes nothing.
     pub fn is_probed_by(self, method: &Method) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && matches!(self, Self::Health | Self::Ready)
+        matches!(*method, Method::GET | Method::HEAD) && Self::PROBES.contains(&self)
     }
 
     /// Whether callers who accept it share an answer to GET.

@@ -16,9 +16,9 @@ use actix_tls::accept::max_concurrent_tls_connect;
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
-use actix_web::http::KeepAlive;
+use actix_web::http::{KeepAlive, Method};
 use actix_web::middleware::from_fn;
-use actix_web::{App, Error, Resource, Scope, guard, web};
+use actix_web::{App, Error, FromRequest, Handler, Resource, Responder, guard, web};
 use tokio::runtime;
 
 use crate::auth::Token;
@@ -335,166 +335,220 @@ fn let_continue(request: Request, bytes_max: usize) -> Result<Request, Response<
     Err(refusal.respond(&id).into())
 }
 
+/// The beginnings of paths that are scopes of the router, in the order in which it tries them: it passes over all paths in one
+/// after one comparison. The probes come before them, and paths that are in no scope behind.
+const SCOPES: [&str; 13] = [
+    "/v1/ids",
+    "/v1/signers",
+    "/v1/jobs",
+    "/v1/bulk",
+    "/v1/sessions",
+    "/v1/plans",
+    "/v1/tasks",
+    "/v1/tenants",
+    "/v1/nodes",
+    "/v1/pools",
+    "/v1/leases",
+    "/v1/cluster",
+    "/api",
+];
+
 /// The routes with their handlers, as one thread serves them.
 pub fn app(forwarder: &Arc<Forwarder>) -> App<impl Routing + use<>> {
     let tally = Rc::new(Tally::default());
     let state = forwarder.state();
     let passing = Arc::clone(state);
-    App::new()
+    let mut app = App::new()
         .app_data(web::Data::from(Arc::clone(state)))
         .app_data(web::Data::from(Arc::clone(forwarder)))
         .app_data(extract::LetInAgain(gate::let_in_again))
         .wrap(from_fn(move |request, next| {
             gate::pass(Arc::clone(&passing), Rc::clone(&tally), Listener::Main, request, next)
-        }))
-        .service(at(Route::Health).route(get().to(ops::healthz)))
-        .service(at(Route::Ready).route(get().to(ops::readyz)))
-        .service(below("/v1/ids", |scope, at| {
-            scope
-                .service(at(Route::Snowflakes).route(web::get().to(ids::snowflakes)))
-                .service(at(Route::Uuids).route(web::get().to(ids::uuids)))
-                .service(at(Route::Segments).route(get().to(ids::list)))
-                .service(
-                    at(Route::Segment)
-                        .route(web::get().to(ids::segment))
-                        .route(web::put().to(ids::change_segment)),
-                )
-                .service(
-                    at(Route::Sequence)
-                        .route(web::get().to(ids::sequence))
-                        .route(web::put().to(ids::change_sequence)),
-                )
-                .service(at(Route::Snowflake).route(get().to(ids::decode)))
-        }))
-        .service(below("/v1/signers", |scope, at| {
-            scope
-                .service(
-                    at(Route::Nonces).route(web::post().to(signers::grant)).route(get().to(signers::nonces)),
-                )
-                .service(at(Route::Settlements).route(web::post().to(signers::settle)))
-                .service(at(Route::Consume).route(web::post().to(signers::consume)))
-                .service(at(Route::Release).route(web::post().to(signers::release)))
-                .service(at(Route::Resolve).route(web::post().to(signers::resolve)))
-                .service(at(Route::Signer).route(get().to(signers::show)))
-                .service(at(Route::Policy).route(web::put().to(signers::set_policy)))
-                .service(at(Route::Confirm).route(web::post().to(signers::confirm)))
-                .service(at(Route::Signers).route(get().to(signers::list)))
-        }))
-        .service(below("/v1/jobs", |scope, at| {
-            scope
-                .service(at(Route::JobsBatch).route(web::post().to(jobs::batch::submit_batch)))
-                .service(at(Route::JobsRetry).route(web::post().to(jobs::retries::retry_many)))
-                .service(at(Route::Jobs).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
-                .service(at(Route::Job).route(get().to(jobs::show)).route(web::delete().to(jobs::delete)))
-                .service(at(Route::JobCancel).route(web::post().to(jobs::cancel)))
-                .service(at(Route::JobDismiss).route(web::post().to(jobs::dismiss)))
-                .service(at(Route::JobRetry).route(web::post().to(jobs::retries::retry)))
-                .service(at(Route::JobEvents).route(web::get().to(events::of_job)))
-        }))
-        .service(below("/v1/bulk", |scope, at| {
-            scope
-                .service(at(Route::BulkCancel).route(web::post().to(bulk::cancel)))
-                .service(at(Route::Bulk).route(get().to(bulk::show)))
-                .service(at(Route::Bulks).route(web::post().to(bulk::begin)).route(get().to(bulk::list)))
-        }))
-        .service(below("/v1/sessions", |scope, at| {
-            scope
-                .service(at(Route::SessionSocket).route(web::get().to(sessions::connect)))
-                .service(
-                    at(Route::Session)
-                        .route(get().to(sessions::show))
-                        .route(web::delete().to(sessions::close)),
-                )
-                .service(
-                    at(Route::Sessions).route(web::post().to(sessions::open)).route(get().to(sessions::list)),
-                )
-        }))
-        .service(below("/v1/plans", |scope, at| {
-            scope
-                .service(at(Route::PlanStart).route(web::post().to(plans::start)))
-                .service(at(Route::PlanPause).route(web::post().to(plans::pause)))
-                .service(at(Route::PlanResume).route(web::post().to(plans::resume)))
-                .service(at(Route::PlanCancel).route(web::post().to(plans::cancel)))
-                .service(at(Route::PlanTasks).route(get().to(plans::tasks)))
-                .service(at(Route::PlanEvents).route(web::get().to(plans::events::of_plan)))
-                .service(at(Route::Plan).route(get().to(plans::show)))
-                .service(at(Route::Plans).route(web::post().to(plans::create)).route(get().to(plans::list)))
-        }))
-        .service(below("/v1/tasks", |scope, at| {
-            scope
-                .service(at(Route::StageResolve).route(web::post().to(plans::tasks::resolve)))
-                .service(at(Route::TaskPause).route(web::post().to(plans::tasks::pause)))
-                .service(at(Route::TaskResume).route(web::post().to(plans::tasks::resume)))
-                .service(at(Route::TaskCancel).route(web::post().to(plans::tasks::cancel)))
-                .service(at(Route::TaskRetry).route(web::post().to(plans::retries::of_task)))
-                .service(at(Route::TaskCheckpoints).route(get().to(plans::tasks::checkpoints)))
-                .service(at(Route::TaskEvents).route(web::get().to(plans::events::of_task)))
-                .service(at(Route::Task).route(get().to(plans::tasks::show)))
-        }))
-        .service(below("/v1/tenants", |scope, at| {
-            scope
-                .service(at(Route::TenantRetry).route(web::post().to(plans::retries::of_tenant)))
-                .service(at(Route::TenantUnlock).route(web::post().to(plans::tenants::unlock)))
-                .service(at(Route::TenantTasks).route(get().to(plans::tenants::history)))
-                .service(at(Route::Tenant).route(get().to(plans::tenants::show)))
-        }))
-        .service(below("/v1/nodes", |scope, at| {
-            scope
-                .service(at(Route::NodeSocket).route(web::get().to(worker::connect)))
-                .service(at(Route::NodeSelect).route(web::post().to(nodes::select)))
-                .service(at(Route::Nodes).route(get().to(nodes::list)))
-                .service(at(Route::Node).route(get().to(nodes::show)))
-                .service(at(Route::NodeDrain).route(web::post().to(nodes::drain)))
-                .service(at(Route::NodeUndrain).route(web::post().to(nodes::undrain)))
-        }))
-        .service(below("/v1/pools", |scope, at| {
-            scope
-                .service(at(Route::PoolPause).route(web::post().to(nodes::pause_pool)))
-                .service(at(Route::PoolResume).route(web::post().to(nodes::resume_pool)))
-        }))
-        .service(below("/v1/leases", |scope, at| {
-            scope
-                .service(at(Route::Leases).route(get().to(leases::list)))
-                .service(at(Route::Lease).route(get().to(leases::show)))
-        }))
-        .service(below("/v1/cluster", |scope, at| {
-            scope
-                .service(at(Route::Cluster).route(get().to(instances::show)))
-                .service(at(Route::Owner).route(get().to(instances::owner)))
-        }))
-        .service(below("/api", |scope, at| {
-            scope
-                .service(at(Route::LeafSegment).route(web::get().to(ids::leaf_segment)))
-                .service(at(Route::LeafSnowflake).route(web::get().to(ids::leaf_snowflake)))
-        }))
-        .service(at(Route::Mode).route(get().to(modes::show)).route(web::put().to(modes::replace)))
-        .service(at(Route::Pools).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
-        .service(at(Route::Events).route(web::get().to(events::of_all)))
-        .service(at(Route::Stats).route(get().to(stats::show)))
-        .service(at(Route::Audit).route(get().to(audit::list)))
-        .service(at(Route::Metrics).route(get().to(ops::metrics)))
-        .service(at(Route::Document).route(get().to(openapi::show)))
-        .service(at(Route::Whoami).route(get().to(whoami::show)))
-        .service(at(Route::Page).route(get().to(dashboard::page)))
-        .service(at(Route::Asset).route(get().to(dashboard::asset)))
-        .default_service(web::to(ops::not_found))
+        }));
+    for route in Route::PROBES {
+        app = app.service(at(route));
+    }
+    for prefix in SCOPES {
+        let inside = |route: &Route| within(*route, prefix).map(|rest| resource(*route, rest));
+        let resources = Route::ALL.iter().filter_map(inside);
+        app = app.service(resources.fold(web::scope(prefix), |scope, resource| scope.service(resource)));
+    }
+    let is_left = |route: &&Route| {
+        !Route::PROBES.contains(route) && SCOPES.iter().all(|prefix| within(**route, prefix).is_none())
+    };
+    for route in Route::ALL.iter().filter(is_left) {
+        app = app.service(at(*route));
+    }
+    app.default_service(web::to(ops::not_found))
 }
 
-/// The resource of a route; its other methods are refused.
+/// The rest of a route's path behind the beginning that is a scope; `None` if the path is not in that scope.
+fn within(route: Route, prefix: &str) -> Option<&'static str> {
+    let rest = route.pattern().strip_prefix(prefix)?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
+/// The resource of a route, with its handlers. Its other methods are refused.
 pub fn at(route: Route) -> Resource {
-    resource(route.pattern())
+    resource(route, route.pattern())
 }
 
-/// The paths that begin with `prefix`, as one scope: the router skips them all after one comparison.
-fn below(prefix: &'static str, hang: impl FnOnce(Scope, &dyn Fn(Route) -> Resource) -> Scope) -> Scope {
-    hang(web::scope(prefix), &|route| resource(route.pattern().strip_prefix(prefix).expect("it begins so")))
+/// The same, at this path below a scope.
+fn resource(route: Route, path: &str) -> Resource {
+    handlers(route, Served::new(route, path)).complete()
 }
 
-fn resource(pattern: &str) -> Resource {
-    web::resource(pattern).default_service(web::to(ops::method_not_allowed))
+/// Adds the handlers of a route.
+fn handlers(route: Route, at: Served) -> Served {
+    match route {
+        Route::Health => at.get(ops::healthz),
+        Route::Ready => at.get(ops::readyz),
+        Route::Nonces => at.post(signers::grant).get(signers::nonces),
+        Route::Settlements => at.post(signers::settle),
+        Route::Consume => at.post(signers::consume),
+        Route::Release => at.post(signers::release),
+        Route::Resolve => at.post(signers::resolve),
+        Route::Signer => at.get(signers::show),
+        Route::Policy => at.put(signers::set_policy),
+        Route::Confirm => at.post(signers::confirm),
+        Route::Signers => at.get(signers::list),
+        Route::Leases => at.get(leases::list),
+        Route::Lease => at.get(leases::show),
+        Route::Cluster => at.get(instances::show),
+        Route::Owner => at.get(instances::owner),
+        Route::Mode => at.get(modes::show).put(modes::replace),
+        Route::JobsBatch => at.post(jobs::batch::submit_batch),
+        Route::JobsRetry => at.post(jobs::retries::retry_many),
+        Route::Jobs => at.post(jobs::submit).get(jobs::list),
+        Route::Job => at.get(jobs::show).delete(jobs::delete),
+        Route::JobCancel => at.post(jobs::cancel),
+        Route::JobDismiss => at.post(jobs::dismiss),
+        Route::JobRetry => at.post(jobs::retries::retry),
+        Route::BulkCancel => at.post(bulk::cancel),
+        Route::Bulk => at.get(bulk::show),
+        Route::Bulks => at.post(bulk::begin).get(bulk::list),
+        Route::SessionSocket => at.get(sessions::connect),
+        Route::Session => at.get(sessions::show).delete(sessions::close),
+        Route::Sessions => at.post(sessions::open).get(sessions::list),
+        Route::JobEvents => at.get(events::of_job),
+        Route::Events => at.get(events::of_all),
+        Route::PlanStart => at.post(plans::start),
+        Route::PlanPause => at.post(plans::pause),
+        Route::PlanResume => at.post(plans::resume),
+        Route::PlanCancel => at.post(plans::cancel),
+        Route::PlanTasks => at.get(plans::tasks),
+        Route::PlanEvents => at.get(plans::events::of_plan),
+        Route::Plan => at.get(plans::show),
+        Route::Plans => at.post(plans::create).get(plans::list),
+        Route::StageResolve => at.post(plans::tasks::resolve),
+        Route::TaskPause => at.post(plans::tasks::pause),
+        Route::TaskResume => at.post(plans::tasks::resume),
+        Route::TaskCancel => at.post(plans::tasks::cancel),
+        Route::TaskRetry => at.post(plans::retries::of_task),
+        Route::TaskCheckpoints => at.get(plans::tasks::checkpoints),
+        Route::TaskEvents => at.get(plans::events::of_task),
+        Route::Task => at.get(plans::tasks::show),
+        Route::TenantRetry => at.post(plans::retries::of_tenant),
+        Route::TenantUnlock => at.post(plans::tenants::unlock),
+        Route::TenantTasks => at.get(plans::tenants::history),
+        Route::Tenant => at.get(plans::tenants::show),
+        Route::NodeSocket => at.get(worker::connect),
+        Route::NodeSelect => at.post(nodes::select),
+        Route::Nodes => at.get(nodes::list),
+        Route::Node => at.get(nodes::show),
+        Route::NodeDrain => at.post(nodes::drain),
+        Route::NodeUndrain => at.post(nodes::undrain),
+        Route::Pools => at.get(nodes::pools).put(nodes::replace_pools),
+        Route::PoolPause => at.post(nodes::pause_pool),
+        Route::PoolResume => at.post(nodes::resume_pool),
+        Route::Snowflakes => at.get(ids::snowflakes),
+        Route::Uuids => at.get(ids::uuids),
+        Route::Segments => at.get(ids::list),
+        Route::Segment => at.get(ids::segment).put(ids::change_segment),
+        Route::Sequence => at.get(ids::sequence).put(ids::change_sequence),
+        Route::Snowflake => at.get(ids::decode),
+        Route::LeafSegment => at.get(ids::leaf_segment),
+        Route::LeafSnowflake => at.get(ids::leaf_snowflake),
+        Route::Audit => at.get(audit::list),
+        Route::Stats => at.get(stats::show),
+        Route::Metrics => at.get(ops::metrics),
+        Route::Document => at.get(openapi::show),
+        Route::Whoami => at.get(whoami::show),
+        Route::Page => at.get(dashboard::page),
+        Route::Asset => at.get(dashboard::asset),
+    }
 }
 
-/// A route for GET and HEAD. The body of the answer to HEAD is dropped.
-pub fn get() -> actix_web::Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+/// A resource that gets the handlers of its route.
+struct Served {
+    route: Route,
+    resource: Resource,
+    /// The methods of the route that have no handler yet.
+    left: Vec<Method>,
+}
+
+impl Served {
+    fn new(route: Route, path: &str) -> Self {
+        let resource = web::resource(path).default_service(web::to(ops::method_not_allowed));
+        let left = route.methods().filter(|method| *method != Method::HEAD).collect();
+        Self { route, resource, left }
+    }
+
+    /// The handler of GET, and of HEAD where the route takes that. The body of the answer to HEAD is dropped.
+    fn get<A: FromRequest + 'static>(self, to: impl Handler<A, Output: Responder + 'static>) -> Self {
+        self.on(Method::GET, web::to(to))
+    }
+
+    fn post<A: FromRequest + 'static>(self, to: impl Handler<A, Output: Responder + 'static>) -> Self {
+        self.on(Method::POST, web::to(to))
+    }
+
+    fn put<A: FromRequest + 'static>(self, to: impl Handler<A, Output: Responder + 'static>) -> Self {
+        self.on(Method::PUT, web::to(to))
+    }
+
+    fn delete<A: FromRequest + 'static>(self, to: impl Handler<A, Output: Responder + 'static>) -> Self {
+        self.on(Method::DELETE, web::to(to))
+    }
+
+    /// # Panics
+    /// The route does not take the method, which the gate would let every token do; or the method has a handler already.
+    fn on(mut self, method: Method, handler: actix_web::Route) -> Self {
+        let found = self.left.iter().position(|left| *left == method);
+        let found =
+            found.unwrap_or_else(|| panic!("{:?} takes no {method}, or has a handler of it", self.route));
+        self.left.swap_remove(found);
+        let with_head = method == Method::GET && self.route.takes(&Method::HEAD);
+        let guard = guard::fn_guard(move |request| {
+            let asked = &request.head().method;
+            *asked == method || (with_head && *asked == Method::HEAD)
+        });
+        self.resource = self.resource.route(handler.guard(guard));
+        self
+    }
+
+    /// # Panics
+    /// A method of the route has no handler.
+    fn complete(self) -> Resource {
+        let Self { route, resource, left } = self;
+        assert!(left.is_empty(), "{route:?} has no handler of {left:?}");
+        resource
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "Events takes no POST")]
+    fn a_handler_of_a_method_that_the_table_lacks_stops_the_start() {
+        let _ = Served::new(Route::Events, "/").post(ops::not_found);
+    }
+
+    #[test]
+    #[should_panic(expected = "Job has no handler of [DELETE]")]
+    fn a_method_without_a_handler_stops_the_start() {
+        let _ = Served::new(Route::Job, "/").get(ops::not_found).complete();
+    }
 }

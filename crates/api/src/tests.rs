@@ -220,16 +220,18 @@ pub(crate) fn token(name: &str, scope: Scope) -> Token {
 }
 
 #[actix_web::test]
-async fn every_path_has_its_handler() {
+async fn every_path_is_served_and_refuses_the_methods_that_it_does_not_take() {
+    use actix_web::http::Method;
     let dir = TempDir::new().unwrap();
     let service = init_service(app(&forwarder(&state(&dir, Auth::open()).await))).await;
     for route in Route::ALL {
-        let request = TestRequest::default()
-            .insert_header(LOCAL)
-            .method(actix_web::http::Method::TRACE)
-            .uri(&route.pattern().replace(['{', '}'], "x"));
-        let status = call_service(&service, request.to_request()).await.status();
-        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{}", route.pattern());
+        let path = route.pattern().replace(['{', '}'], "x");
+        let methods = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::TRACE];
+        for method in methods.into_iter().filter(|method| !route.takes(method)) {
+            let request = TestRequest::default().insert_header(LOCAL).method(method.clone()).uri(&path);
+            let status = call_service(&service, request.to_request()).await.status();
+            assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
+        }
     }
 }
 

@@ -564,9 +564,9 @@ mod tests {
             }
         }
         let expected = [
-            "/v1/ids/snowflake/{id}",
             "/v1/ids/segments/{tag}",
             "/v1/ids/sequences/{name}",
+            "/v1/ids/snowflake/{id}",
             "/api/segment/get/{tag}",
             "/api/snowflake/get/{key}",
             "/assets/{file}",
