@@ -26,3 +26,5 @@ pub mod signers;
 #[cfg(test)]
 mod test_ledger;
 pub mod uncut;
+
+pub use purges::PurgeWatch;

@@ -8,9 +8,63 @@ const LONG: Duration = Duration::from_millis(200);
 /// … and one that takes less than this by one of twice as much.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Counts a purge that has failed. The next one comes by itself.
-pub(crate) fn count_failure(of: &'static str) {
-    metrics::counter!("fencepost_purge_failures_total", "of" => of).increment(1);
+/// So many failures in a row are told of: what ends by itself soon needs no operator.
+const TOLD_AFTER: u32 = 3;
+/// Between two lines that tell of it, for one kind.
+const TOLD_EVERY: Duration = Duration::from_secs(300);
+
+/// What the purges of one kind come to. Each failure is counted. Where they repeat while the ledger answers, the log has a line
+/// at WARN, and one at INFO once a purge has succeeded again. The ledger itself logs an outage.
+#[derive(Debug)]
+pub struct PurgeWatch {
+    pub(crate) of: &'static str,
+    /// Since the last success.
+    failures: u32,
+    /// Whether a line has told of these.
+    is_told: bool,
+    /// When the last line did, of these or of earlier ones.
+    told_at: Option<Instant>,
+}
+
+impl PurgeWatch {
+    /// Of a kind whose purges have not failed yet, as the metric names it.
+    #[must_use]
+    pub const fn new(of: &'static str) -> Self {
+        Self { of, failures: 0, is_told: false, told_at: None }
+    }
+
+    /// Notes what a purge has come to. The next one comes by itself.
+    pub fn saw<T>(&mut self, purged: &ledger::Result<T>) {
+        let of = self.of;
+        let Err(error) = purged else {
+            if self.succeeded() {
+                tracing::info!(of, "the purge goes on again");
+            }
+            return;
+        };
+        metrics::counter!("fencepost_purge_failures_total", "of" => of).increment(1);
+        if !error.is_away() && self.failed_at(Instant::now()) {
+            let failures = self.failures;
+            tracing::warn!(of, failures, %error, "the purge fails again and again; what is old stays");
+        }
+    }
+
+    /// Notes a failure. Whether it is to be told of.
+    fn failed_at(&mut self, now: Instant) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let may_tell = self.told_at.is_none_or(|told_at| now.duration_since(told_at) >= TOLD_EVERY);
+        let is_due = self.failures >= TOLD_AFTER && !self.is_told && may_tell;
+        if is_due {
+            (self.is_told, self.told_at) = (true, Some(now));
+        }
+        is_due
+    }
+
+    /// Notes a success. Whether it is to be told of: failures before it were.
+    const fn succeeded(&mut self) -> bool {
+        self.failures = 0;
+        std::mem::replace(&mut self.is_told, false)
+    }
 }
 
 /// How much the next step of a purge deletes at most.
@@ -109,6 +163,44 @@ mod tests {
                 step.note(Some(after));
             }
             assert!(step.size() >= 100, "{after:?}: {}", step.size());
+        }
+    }
+
+    #[test]
+    fn failures_that_repeat_are_told_of_once_and_so_is_their_end() {
+        let (mut watch, begun) = (PurgeWatch::new("keys"), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let told = [0, 30, 60, 90, 1_000].map(|seconds| watch.failed_at(after(seconds)));
+        assert_eq!(told, [false, false, true, false, false]);
+        assert!(watch.succeeded());
+        assert!(!watch.succeeded(), "it was told");
+        let told = [1_030, 1_060].map(|seconds| watch.failed_at(after(seconds)));
+        assert_eq!(told, [false, false], "they are no more than two in a row");
+        assert!(!watch.succeeded(), "nothing was told");
+    }
+
+    #[test]
+    fn failures_that_come_and_go_are_told_of_once_in_five_minutes() {
+        let (mut watch, begun) = (PurgeWatch::new("keys"), Instant::now());
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!([0, 1, 2].map(|seconds| watch.failed_at(after(seconds))), [false, false, true]);
+        assert!(watch.succeeded());
+        assert_eq!([3, 4, 5].map(|seconds| watch.failed_at(after(seconds))), [false; 3]);
+        assert_eq!([301, 302, 303].map(|seconds| watch.failed_at(after(seconds))), [false, true, false]);
+        assert!(watch.succeeded());
+    }
+
+    #[test]
+    fn no_purge_tells_of_an_outage_of_the_ledger() {
+        let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        for (error, is_told) in
+            [(ledger::Error::unavailable(lost()), false), (ledger::Error::aborted(lost()), true)]
+        {
+            let (mut watch, failed) = (PurgeWatch::new("jobs"), Err::<(), _>(error));
+            for _ in 0..TOLD_AFTER {
+                watch.saw(&failed);
+            }
+            assert_eq!(watch.is_told, is_told, "{failed:?}");
         }
     }
 

@@ -46,7 +46,7 @@ impl OutageWatch {
 
     /// Notes why a call failed. A refusal is an answer too.
     pub(crate) fn failed(&self, error: &Error) {
-        if is_away(error) { self.failed_at(error, Instant::now()) } else { self.answered() }
+        if error.is_away() { self.failed_at(error, Instant::now()) } else { self.answered() }
     }
 
     /// Notes an answer.
@@ -67,7 +67,7 @@ impl OutageWatch {
 
     /// Notes why a write failed.
     pub(crate) fn write_failed(&self, error: &Error) {
-        if !is_away(error) {
+        if !error.is_away() {
             return self.wrote();
         }
         // Of a write that had a connection nobody knows what became.
@@ -119,9 +119,13 @@ impl OutageWatch {
     }
 }
 
-/// Whether the database was not reached, or did not answer. One whose disk is full answers; that has a line of its own.
-fn is_away(error: &Error) -> bool {
-    matches!(error, Error::Unavailable { .. } | Error::Unknown { .. }) && Unwritable::why(error).is_none()
+impl Error {
+    /// Whether the database was not reached, or did not answer: the ledger logs such an outage itself, once. A database whose disk
+    /// is full answers; that has a line of its own.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) && Unwritable::why(self).is_none()
+    }
 }
 
 /// The time between two log lines at WARN about a failure that does not end by itself.
@@ -228,12 +232,12 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_answer() {
-        assert!(is_away(&lost()) && is_away(&Error::unknown(sqlx::Error::PoolTimedOut)));
+        assert!(lost().is_away() && Error::unknown(sqlx::Error::PoolTimedOut).is_away());
         let others = [
             Error::WentBack,
             Error::refused(sqlx::Error::RowNotFound),
             Error::aborted(sqlx::Error::RowNotFound),
         ];
-        assert!(others.iter().all(|error| !is_away(error)));
+        assert!(others.iter().all(|error| !error.is_away()));
     }
 }

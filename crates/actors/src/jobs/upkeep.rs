@@ -14,7 +14,7 @@ use super::lifetime::Lifetime;
 use super::limits::{OPENED_AT_ONCE, SESSION_IDLE_MAX};
 use super::scheduler::Scheduler;
 use crate::database_clock::SharedClock;
-use crate::purges::{Step, count_failure};
+use crate::purges::{PurgeWatch, Step};
 
 /// Between two looks, before jitter; less where purges are more frequent.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -85,18 +85,21 @@ impl Upkeep {
 
     async fn run_purges(self: Arc<Self>) {
         let (mut jobs, mut sessions) = (Step::of_rows(), Step::of_rows());
+        let (mut of_jobs, mut of_sessions) = (PurgeWatch::new("jobs"), PurgeWatch::new("sessions"));
         loop {
             tokio::time::sleep(jittered(self.purge_every)).await;
             if !self.lifetime.is_serving() {
                 return;
             }
             // Sessions come once no job is left, and also where none could be purged.
-            if let Err(error) = self.purge_jobs(&mut jobs).await {
-                count_failure("jobs");
+            let purged = self.purge_jobs(&mut jobs).await;
+            of_jobs.saw(&purged);
+            if let Err(error) = purged {
                 ledger::log_failure!(error, "finished jobs could not be purged");
             }
-            if let Err(error) = self.purge_sessions(&mut sessions).await {
-                count_failure("sessions");
+            let purged = self.purge_sessions(&mut sessions).await;
+            of_sessions.saw(&purged);
+            if let Err(error) = purged {
                 ledger::log_failure!(error, "closed sessions could not be purged");
             }
         }

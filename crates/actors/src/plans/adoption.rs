@@ -13,7 +13,7 @@ use panic_guard::{again_after_panics, guarded, guarded_call};
 use tokio::sync::mpsc;
 
 use super::{Inner, PlanCounts, PlanHandle};
-use crate::purges::{Step, count_failure};
+use crate::purges::{PurgeWatch, Step};
 
 /// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -86,12 +86,13 @@ async fn adopt_left(this: Weak<Inner>) {
 /// Forgets plans that ended long ago.
 async fn forget_old(this: Weak<Inner>) {
     let Some(every) = this.upgrade().map(|inner| inner.config.purge_every) else { return };
-    let mut step = Step::of_plans();
+    let (mut step, mut watch) = (Step::of_plans(), PurgeWatch::new("plans"));
     loop {
         tokio::time::sleep(jittered(every)).await;
         let Some(inner) = this.upgrade() else { return };
-        if let Err(error) = inner.purge(&mut step).await {
-            count_failure("plans");
+        let purged = inner.purge(&mut step).await;
+        watch.saw(&purged);
+        if let Err(error) = purged {
             ledger::log_failure!(error, "old plans could not be purged");
         }
     }

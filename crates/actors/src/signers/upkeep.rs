@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::{Refusal, Signers};
 use crate::counted::Pauses;
-use crate::purges::{Step, count_failure};
+use crate::purges::{PurgeWatch, Step};
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]
@@ -178,19 +178,20 @@ async fn sweep_one(signers: &Signers, signer: SignerId) {
     }
 }
 
-/// What the purges go by: how much the next step of each deletes, and when its failures were told of last.
+/// What the purges go by: how much the next step of each deletes, what they come to, and when a failure that does not end by
+/// itself was told of last.
 struct Purges {
-    keys: (Step, LastTold),
-    audits: (Step, LastTold),
-    instances: LastTold,
+    keys: (Step, PurgeWatch, LastTold),
+    audits: (Step, PurgeWatch, LastTold),
+    instances: (PurgeWatch, LastTold),
 }
 
 impl Purges {
     const fn new() -> Self {
         Self {
-            keys: (Step::of_rows(), LastTold::never()),
-            audits: (Step::of_rows(), LastTold::never()),
-            instances: LastTold::never(),
+            keys: (Step::of_rows(), PurgeWatch::new("keys"), LastTold::never()),
+            audits: (Step::of_rows(), PurgeWatch::new("audits"), LastTold::never()),
+            instances: (PurgeWatch::new("instances"), LastTold::never()),
         }
     }
 }
@@ -198,20 +199,21 @@ impl Purges {
 /// Purges keys, entries of the audit, and incarnations: each of them also where another cannot be purged.
 async fn purge(signers: &Signers, settings: &UpkeepSettings, purges: &mut Purges) {
     let ledger = &signers.inner.ledger;
-    let Purges { keys: (keys, keys_told), audits: (audits, audits_told), instances: instances_told } = purges;
+    let (step, watch, told) = &mut purges.keys;
     let purge_keys = move |kept_ms, limit| ledger.purge_keys(kept_ms, limit);
-    if let Err(error) = purge_rows(signers, settings.keep_keys, keys, purge_keys).await {
-        count_failure("keys");
-        log_failure("keys", &error, keys_told);
-    }
+    note_purge(&purge_rows(signers, settings.keep_keys, step, purge_keys).await, watch, told);
+    let (step, watch, told) = &mut purges.audits;
     let purge_audits = move |kept_ms, limit| ledger.purge_audits(kept_ms, limit);
-    if let Err(error) = purge_rows(signers, AUDIT_KEPT, audits, purge_audits).await {
-        count_failure("audits");
-        log_failure("audits", &error, audits_told);
-    }
-    if let Err(error) = purge_instances(signers, settings.keep_instances).await {
-        count_failure("instances");
-        log_failure("instances", &error, instances_told);
+    note_purge(&purge_rows(signers, AUDIT_KEPT, step, purge_audits).await, watch, told);
+    let (watch, told) = &mut purges.instances;
+    note_purge(&purge_instances(signers, settings.keep_instances).await, watch, told);
+}
+
+/// Notes what a purge has come to.
+fn note_purge(purged: &ledger::Result<()>, watch: &mut PurgeWatch, told: &LastTold) {
+    watch.saw(purged);
+    if let Err(error) = purged {
+        log_failure(watch.of, error, told);
     }
 }
 

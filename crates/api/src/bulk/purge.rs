@@ -1,10 +1,13 @@
 //! Deletes bulk operations that have been over for long enough, some at a time.
 
+use std::io;
 use std::time::Instant;
 
+use actors::PurgeWatch;
 use ledger::LastTold;
 
 use crate::limits::BULK_PURGE_STEP;
+use crate::refusal::Refusal;
 use crate::state::State;
 
 /// When failures were told of last.
@@ -13,12 +16,13 @@ static TOLD: LastTold = LastTold::never();
 /// When the next are to be deleted.
 pub struct Purge {
     at: Instant,
+    watch: PurgeWatch,
 }
 
 impl Purge {
     /// Begins after one pause.
     pub fn new(state: &State) -> Self {
-        Self { at: Instant::now() + state.settings.bulk_purge_every }
+        Self { at: Instant::now() + state.settings.bulk_purge_every, watch: PurgeWatch::new("bulks") }
     }
 
     /// Deletes some, if their time has come. Where there may be more, the next step is due at once.
@@ -26,12 +30,15 @@ impl Purge {
         if Instant::now() < self.at {
             return;
         }
-        let purged = state.look(&TOLD, purge(state)).await;
+        let answer = state.ask(state.settings.request_timeout, purge(state)).await;
+        let purged = answer
+            .unwrap_or_else(|| Err(ledger::Error::unavailable(io::Error::from(io::ErrorKind::TimedOut))));
+        self.watch.saw(&purged);
         if !matches!(purged, Ok(count) if count >= u64::from(BULK_PURGE_STEP)) {
             self.at = Instant::now() + state.settings.bulk_purge_every;
         }
-        if let Err(refusal) = purged {
-            metrics::counter!("fencepost_purge_failures_total", "of" => "bulks").increment(1);
+        if let Err(error) = purged {
+            let refusal = Refusal::of_background(error, &TOLD);
             tracing::debug!(%refusal, "old bulk operations could not be purged");
         }
     }
