@@ -94,7 +94,14 @@ async fn admit_limited(
             // not as for one that is not seen.
             Some(_) if route == Route::JobRetry => true,
             Some(id) if matches!(*method, Method::GET | Method::HEAD) => job_of_id(state, sees, id).await?,
-            Some(id) => changeable_job(state, sees, id).await?,
+            Some(id) => {
+                let is_seen = changeable_job(state, sees, id).await?;
+                // An earlier request may have deleted it without an answer. As in the handler, a standby has that first.
+                if !is_seen && *method == Method::DELETE {
+                    state.write(state.ledger.delete_jobs(&[], None)).await?;
+                }
+                is_seen
+            }
             None => false,
         },
         Subject::Session => match SessionId::parse(name) {

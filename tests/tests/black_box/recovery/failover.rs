@@ -301,11 +301,16 @@ async fn a_primary_that_takes_reads_only_makes_instances_unready_until_it_takes_
     let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap().unwrap();
     let server = Arc::new(server);
     let database = server.database().unwrap();
-    let instance = Setup::basic().unwrap().database(database.url()).start().await.unwrap();
+    let tokens = json!([
+        {"name": "all", "token": "all", "scopes": ["submit"]},
+        {"name": "narrow", "token": "narrow", "scopes": ["submit"], "tenants": ["acme"]},
+    ]);
+    let setup = Setup::basic().unwrap().database(database.url());
+    let instance = setup.env("FENCEPOST__AUTH__TOKENS", &tokens.to_string()).start().await.unwrap();
     let url = instance.url().to_owned();
     let asks = async || {
         let path = format!("{url}/v1/signers/a/nonces");
-        patient().request("POST", &path, None, None).await.unwrap()
+        patient().with_token("all").request("POST", &path, None, None).await.unwrap()
     };
     assert_eq!(asks().await.status, 201);
     server.query("alter system set default_transaction_read_only = on").unwrap();
@@ -322,8 +327,10 @@ async fn a_primary_that_takes_reads_only_makes_instances_unready_until_it_takes_
     // A job that is not there may be one whose deletion no standby has. Only a commit tells.
     let job = format!("{url}/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057");
     for (method, expected) in [("GET", (404, "not_found")), ("DELETE", (503, "ledger_unavailable"))] {
-        let answer = patient().request(method, &job, None, None).await.unwrap();
-        assert_eq!((answer.status, answer.code()), expected, "{method}: {}", answer.text);
+        for token in ["all", "narrow"] {
+            let answer = patient().with_token(token).request(method, &job, None, None).await.unwrap();
+            assert_eq!((answer.status, answer.code()), expected, "{method} by {token}: {}", answer.text);
+        }
     }
     server.query("alter system reset default_transaction_read_only").unwrap();
     server.query("select pg_reload_conf()").unwrap();
