@@ -135,7 +135,16 @@ async fn shown_with_lock(
 /// # Errors
 /// `not_found` where none is seen, and `overloaded` where none is found in the time of a request.
 pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
-    let give_up = Instant::now() + state.settings.request_timeout;
+    newest_task_until(state, sees, tenant, Instant::now() + state.settings.request_timeout).await
+}
+
+/// The same, in this time. The first piece is looked at in any case.
+async fn newest_task_until(
+    state: &State,
+    sees: &Sees,
+    tenant: &TenantId,
+    give_up: Instant,
+) -> Result<TaskRecord, Refusal> {
     // Where some are not seen, the newest that is may come in many reads.
     let piece = if sees.pools.is_all() { 1 } else { PIECE_RECORDS_MAX };
     let mut behind = None;
@@ -147,8 +156,10 @@ pub async fn newest_task(state: &State, sees: &Sees, tenant: &TenantId) -> Resul
             return Ok(without_payloads(newest));
         }
         if Instant::now() >= give_up {
-            let detail =
-                "the token sees so few of the tenant's tasks that finding the newest one takes too long";
+            let detail = format!(
+                "the token sees so few of the tenant's tasks that finding the newest one takes too long; \
+                 /v1/tenants/{tenant}/tasks lists it page by page, and by its id a task is shown and retried at once"
+            );
             return Err(Refusal::new(Code::Overloaded, detail));
         }
     }
@@ -230,6 +241,7 @@ async fn tenant_lock(
 mod tests {
     use actix_web::test::TestRequest;
     use domain::plan::TaskSpec;
+    use domain::{Names, Pattern};
 
     use super::*;
     use crate::auth::{Auth, Principal};
@@ -248,5 +260,21 @@ mod tests {
             let stages = record.task.spec.stages.iter().map(|stage| (&*stage.name, &*stage.payload));
             assert!(stages.eq([("a", ""), ("b", "")]), "{record:?}");
         }
+    }
+
+    #[actix_web::test]
+    async fn a_token_that_sees_too_few_tasks_for_a_search_learns_of_the_list_that_goes_on() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let state = crate::tests::state_with(&dir, Settings::new(Auth::open())).await;
+        let tenant = TenantId::parse("t").unwrap();
+        let stages = ["a"].map(|name| StageSpec::new(name, "1"));
+        crate::tests::make_plan(&state, 2, TaskSpec::new(tenant.clone(), stages)).await;
+        let pools = Names::Some(vec![Pattern::parse("other").unwrap()].into());
+        let sees = Sees { pools, ..Sees::default() };
+        let refused = newest_task_until(&state, &sees, &tenant, Instant::now()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Overloaded);
+        assert!(refused.to_string().contains("/v1/tenants/t/tasks"), "{refused}");
+        let refused = newest_task(&state, &sees, &tenant).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound, "in time the end is found");
     }
 }
