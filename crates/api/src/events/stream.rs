@@ -190,14 +190,17 @@ pub fn event(kind: &str, id: Option<&str>, data: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::time::Duration;
 
+    use actix_web::body::MessageBody;
     use actix_web::test::TestRequest;
     use tempfile::TempDir;
     use wire::Json;
 
     use super::*;
     use crate::auth::Auth;
+    use crate::limits::Limit;
     use crate::settings::Settings;
     use crate::tests::state_with;
 
@@ -231,5 +234,40 @@ mod tests {
         let ended = tokio::time::timeout(2 * second, event).await;
         assert_eq!(ended.expect("the time is over"), Err(Ended));
         assert!(is_counted(), "{}", counted.render());
+    }
+
+    #[actix_web::test]
+    async fn a_stream_without_room_for_a_large_event_is_cut_off_and_counted() {
+        const ROOM: usize = 2 * UNCOUNTED_BYTES_MAX;
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let _counting = metrics::set_default_local_recorder(&recorder);
+        let is_counted =
+            || counted.render().lines().any(|line| line == "fencepost_event_streams_cut_off_total 1");
+        let dir = TempDir::new().unwrap();
+        let sending_bytes = Limit { in_all: ROOM, of_token: ROOM };
+        let state = state_with(&dir, Settings { sending_bytes, ..Settings::new(Auth::open()) }).await;
+        let principal = Principal::of(&TestRequest::get().to_http_request());
+        let place = Place::take(&state, &principal, Kind::AllStreams, "all").unwrap();
+        let (mut writer, answer) = open(Arc::clone(&state), state.incarnation(), principal, place);
+        let mut body = pin!(answer.into_body());
+        let mut taken = async || {
+            let read = poll_fn(|context| body.as_mut().poll_next(context)).await;
+            read.expect("the stream is open").unwrap().len()
+        };
+        taken().await;
+        // A large event counts until the one behind it is taken, and a small one needs no room.
+        for (bytes, in_use) in
+            [(ROOM, ROOM), (UNCOUNTED_BYTES_MAX, 0), (UNCOUNTED_BYTES_MAX + 1, UNCOUNTED_BYTES_MAX + 1)]
+        {
+            assert_eq!(writer.batch(Bytes::from(vec![b'x'; bytes])).await, Ok(()), "{bytes}");
+            assert_eq!((taken().await, state.shares.in_use(Kind::Sending)), (bytes, in_use));
+        }
+        assert!(!is_counted(), "{}", counted.render());
+        let event = Bytes::from(vec![b'x'; UNCOUNTED_BYTES_MAX + 1]);
+        assert_eq!(writer.batch(event).await, Err(Ended));
+        assert!(is_counted(), "{}", counted.render());
+        drop(writer);
+        assert_eq!(state.shares.in_use(Kind::Sending), 0);
     }
 }
