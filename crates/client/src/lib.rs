@@ -93,10 +93,11 @@
 //! was asked to wait), the library asks another one whether it is still in the cluster; if it is not, the request is
 //! repeated elsewhere.
 //!
-//! **URLs.** Calls go to the first URL until that fails, then to the next one, and stay there; only grants and
-//! settlements go to their signer's owner. So let the processes of a fleet begin with different ones. Workers and
-//! sessions' sockets begin with any of them, by chance. The names of hosts are looked up for each new connection. No
-//! proxy is used, whatever the environment says, and no redirect is followed.
+//! **URLs.** A client begins with one of its URLs by chance, so that the processes of a fleet do not all load the same
+//! instance; with [`Client::in_order`] it begins with the first. Calls go there until that fails, then to the next one,
+//! and stay there; only grants and settlements go to their signer's owner. Workers and sessions' sockets begin with
+//! any of the URLs, by chance. The names of hosts are looked up for each new connection. No proxy is used, whatever the
+//! environment says, and no redirect is followed.
 //!
 //! **Limits.** As many calls may be under way as their callers make, each with a connection of its own. A daemon
 //! without room answers `overloaded`, and the calls wait and try again: so bound their number. A session's socket

@@ -157,7 +157,8 @@ struct Reply<T> {
 }
 
 impl Client {
-    /// A client for these base URLs, tried in turn as they fail, with the usual [`Retry`].
+    /// A client for these base URLs, with the usual [`Retry`]. It begins with one of them by chance, so that the processes of a
+    /// fleet do not all load the same instance; as they fail, they are tried in turn from there on.
     ///
     /// # Errors
     /// [`Error::Unusable`] without any URL, for one that is no plain `http://` or `https://` URL, for a
@@ -197,11 +198,12 @@ impl Client {
             .retry(reqwest::retry::never())
             .build()
             .map_err(|error| Error::Unusable(root_cause(&error)))?;
+        let first = rand::random_range(0..bases.len());
         Ok(Self {
             http,
             dialer,
             bases: bases.into(),
-            current: Arc::new(AtomicUsize::new(0)),
+            current: Arc::new(AtomicUsize::new(first)),
             routes: Some(Routes::default()),
             retry: Retry::default(),
             request_id: None,
@@ -214,6 +216,14 @@ impl Client {
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same client beginning with the first of its URLs, for a caller that gives them in the order of its preference. Clones
+    /// that were made before are not affected.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.current = Arc::default();
         self
     }
 

@@ -62,7 +62,8 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
     }
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
     let urls = remote.url.iter().map(String::as_str);
-    Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.with_retry(retry))
+    // A person names the one to ask first.
+    Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.in_order().with_retry(retry))
 }
 
 /// The part of a list that is asked for.

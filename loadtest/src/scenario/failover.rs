@@ -269,7 +269,7 @@ async fn call(ring: Arc<Ring>, number: usize, mut urls: Vec<String>, seed: u64) 
     let mut dice = StdRng::seed_from_u64(seed.wrapping_add(1 + number as u64));
     let own = number % urls.len();
     urls.rotate_left(own);
-    let fencepost = client::Client::new(&urls, None)?;
+    let fencepost = client::Client::new(&urls, None)?.in_order();
     let request = GrantRequest { count: Some(1), hold_ms: Some(HOLD_MS) };
     while !ring.stop.load(Ordering::Relaxed) {
         let sent_us = ring.history.now_us();

@@ -131,5 +131,6 @@ pub(crate) fn client(servers: &[&StandIn]) -> Client {
         attempts_max: 5,
         ..Retry::default()
     };
-    Client::new(servers.iter().map(|server| &server.url), Some("t-1")).unwrap().with_retry(retry)
+    let client = Client::new(servers.iter().map(|server| &server.url), Some("t-1")).unwrap();
+    client.in_order().with_retry(retry)
 }

@@ -1,5 +1,7 @@
 //! Retries, rotation and errors, against a stand-in that plays a script over real sockets.
 
+use std::collections::HashSet;
+
 use wire::Code;
 use wire::bulk::{BulkAction, BulkFilter, BulkRequest};
 use wire::nodes::SelectRequest;
@@ -389,6 +391,26 @@ fn urls_and_tokens_that_cannot_work_are_refused_before_anything_is_sent() {
     assert!(Client::new(["http://h"], Some("a\nb")).is_err());
     let empty = Client::new(["http://h"], Some("")).unwrap_err();
     assert!(matches!(&empty, Error::Unusable(why) if why.contains("an empty token")), "{empty}");
+}
+
+#[test]
+fn clients_begin_with_different_urls_and_in_order_with_the_first() {
+    let new = || Client::new(["http://a", "http://b"], None).unwrap();
+    // That all begin with the same one by chance is as likely as forty coins that fall alike.
+    let begun: HashSet<_> = (0..41).map(|_| new().url()).collect();
+    assert_eq!(begun.len(), 2, "{begun:?}");
+    for _ in 0..41 {
+        let url = new().in_order().url();
+        assert!(url.starts_with("http://a"), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_begins_with_the_last_url_goes_on_with_the_first() {
+    let (server, dead) = (StandIn::playing(vec![granted()]).await, StandIn::dead());
+    let client = client(&[&server, &dead]);
+    client.current.store(1, Ordering::Relaxed);
+    assert_eq!(grant(&client).await.unwrap(), 7);
 }
 
 #[tokio::test]

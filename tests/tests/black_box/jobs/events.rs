@@ -177,7 +177,7 @@ async fn streams_end_with_their_instance_and_go_on_at_another() {
     let rig = Rig::mortal(2).await;
     let node = rig.node(&[1], "n", |_| {}).await;
     let id = rig.submit(1, hold("over")).await;
-    let both = Client::new([&rig.urls[0], &rig.urls[1]], None).unwrap();
+    let both = Client::new([&rig.urls[0], &rig.urls[1]], None).unwrap().in_order();
     let mut followed = both.jobs().events(&id);
     while change(&mut followed).await.state != JobState::Running {}
     let path = format!("{}/v1/jobs/{id}/events", rig.urls[0]);
