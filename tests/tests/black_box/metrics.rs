@@ -451,6 +451,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostNodesReject", "fencepost_jobs_total"),
         // A due job that waits for the one before it in its session needs no slot.
         ("FencepostJobsWaitLong", "fencepost_jobs_waiting"),
+        // Jobs that wait for slots are there meanwhile: one whose wait counts from before it was due was not.
+        ("FencepostJobsWaitLong", "fencepost_job_seconds_count"),
         // Without Redis each instance knows its own nodes alone.
         ("FencepostRegistriesDiffer", "fencepost_redis_command_seconds_count"),
         // Of instances with different secrets each says that it is ready.

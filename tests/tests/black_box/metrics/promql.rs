@@ -1,11 +1,12 @@
 //! Reads as much of a PromQL expression as tells which metrics and labels it uses.
 
 /// The functions and words that expressions may have.
-const WORDS: [&str; 25] = [
+const WORDS: [&str; 26] = [
     "absent",
     "abs",
     "and",
     "avg",
+    "avg_over_time",
     "by",
     "changes",
     "count",
