@@ -78,8 +78,8 @@ pub struct Evidence {
     pub listed: Vec<String>,
     /// Decisions that were answered 2xx, with the task that they are about.
     pub decided: Vec<(String, Decision)>,
-    /// What the instances tell of the stages' jobs, by id: of those that nodes began, of those of the newest runs, and of all that
-    /// failed, unless they do not know it.
+    /// What the instances tell of the stages' jobs, by id: of those that nodes began, of those of the newest runs, and of all
+    /// that failed, unless they do not know it.
     pub jobs: HashMap<String, Value>,
     /// What the nodes wrote.
     pub diaries: Vec<Diary>,

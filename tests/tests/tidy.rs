@@ -54,6 +54,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 const ONLY_IN: [(&str, &str); 3] = [("sqlx", "ledger"), ("actix-web", "api"), ("redis", "bus")];
 
 const FILE_LINES_MAX: usize = 800;
+const COMMENT_COLUMNS_MAX: usize = 130;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -345,6 +346,23 @@ fn no_source_file_is_two_rooms_in_one() {
     for path in files(&root(), &|path| has_extension(path, "rs")) {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(lines <= FILE_LINES_MAX, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn no_comment_is_wider_than_a_line_may_be() {
+    for path in files(&root(), &|path| has_extension(path, "rs")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            let comment = line
+                .trim_start()
+                .strip_prefix("//")
+                .map(|comment| comment.trim_start_matches(['/', '!', ' ']));
+            // A table has a row on each line.
+            let is_prose = comment.is_some_and(|comment| !comment.starts_with('|'));
+            let columns = line.chars().count();
+            assert!(!is_prose || columns <= COMMENT_COLUMNS_MAX, "{}:{}: {columns}", path.display(), at + 1);
+        }
     }
 }
 

@@ -130,8 +130,8 @@ impl SharedClock {
     }
 
     /// How old a row that is kept for so long looks at most, in milliseconds: what was written before the database's clock
-    /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`]. Reads the clock first, in each step of a purge: it
-    /// may step forward between two of them.
+    /// stepped forward looks older than it is, see [`DatabaseClock::ahead_ms`]. Reads the clock first, in each step of a purge:
+    /// it may step forward between two of them.
     ///
     /// # Errors
     /// What the ledger says.

@@ -46,9 +46,9 @@ const ID: &str = "The id of the bulk operation";
 /// finished before the request, or before `before`, are among them (for `cancel`: that were submitted before it), so that it
 /// ends, and a retry never retries its own retries. `retry` needs an `outcome` or `"dead": true`, and leaves out jobs that
 /// were retried or are of closed sessions; `dismiss` is about dead jobs alone; `cancel` takes no `outcome` and no `dead`. A
-/// dry run counts the jobs and does nothing. An instance counts for 2 requests at once, one of each token; others wait, and are refused if that takes
-/// half of the time that a request may take (`overloaded`). 100 operations may be under way, 50 of them one token's
-/// (`overloaded`). An instance works on 16 of them at once, 4 of them one token's, while others wait. Under an
+/// dry run counts the jobs and does nothing. An instance counts for 2 requests at once, one of each token; others wait, and are
+/// refused if that takes half of the time that a request may take (`overloaded`). 100 operations may be under way, 50 of them one
+/// token's (`overloaded`). An instance works on 16 of them at once, 4 of them one token's, while others wait. Under an
 /// `Idempotency-Key` a repetition gets the same operation for `nonce.key_retention_ms` (24 h), and as long as it is under
 /// way.
 #[utoipa::path(

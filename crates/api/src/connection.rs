@@ -6,10 +6,10 @@
 //!
 //! - Between two requests it hands on [`HEADS_BYTES_AT_ONCE`]. Then it is pending once, so that the library decodes what it has
 //!   before it gets more.
-//! - While a request is under way, it hands on [`HEADS_BYTES_AT_ONCE`] more, in which the end of the connection is noticed, and of
-//!   the request's body [`UNREAD_BODY_BYTES_MAX`], the rest once somebody reads that: what nobody reads takes memory for as long as
-//!   the request waits. Then it reads nothing until the request ends. Requests that wait behind it add nothing but their bodies:
-//!   so no more than twice [`HEADS_BYTES_AT_ONCE`] of heads wait.
+//! - While a request is under way, it hands on [`HEADS_BYTES_AT_ONCE`] more, in which the end of the connection is noticed, and
+//!   of the request's body [`UNREAD_BODY_BYTES_MAX`], the rest once somebody reads that: what nobody reads takes memory for as
+//!   long as the request waits. Then it reads nothing until the request ends. Requests that wait behind it add nothing but their
+//!   bodies: so no more than twice [`HEADS_BYTES_AT_ONCE`] of heads wait.
 //! - While many requests wait, the library does not decode what it reads, and it does not look again when it has answered
 //!   them. So once bytes were handed on beside a request, the end of each request wakes it, until it reads between two requests.
 //! - Between two requests it reads nothing while the other side does not take the answers.

@@ -198,8 +198,8 @@ async fn look_at_bus(state: Arc<State>) -> Check {
     }
 }
 
-/// How long a look at the bus may take. Where a server of a Redis Cluster is silent, a check takes its whole time, again and again:
-/// no instance is to look unready for that.
+/// How long a look at the bus may take. Where a server of a Redis Cluster is silent, a check takes its whole time, again and
+/// again: no instance is to look unready for that.
 const fn bus_check_max(is_up: bool) -> Duration {
     if is_up { HEALTH_TIMEOUT } else { BUS_DOWN_CHECK_MAX }
 }

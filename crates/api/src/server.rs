@@ -85,8 +85,8 @@ impl Server {
             bulk::start(&forwarder);
             app(&forwarder)
         };
-        // The library accepts no connection on a thread with 256 of them in their handshakes: so few that say nothing would keep all
-        // others out. The number of connections bounds them.
+        // The library accepts no connection on a thread with 256 of them in their handshakes: so few that say nothing would keep
+        // all others out. The number of connections bounds them.
         max_concurrent_tls_connect(usize::MAX);
         let builder = match tls {
             None => builder.listen("http", listener, move || connections.clone().over_tcp(start()))?,

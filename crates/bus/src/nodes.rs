@@ -286,8 +286,8 @@ pub trait Nodes: Send + Sync {
     /// no record, what runs is all that is known, and the slots are not complete. It vouches for nothing yet.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] and [`crate::Error::TooLarge`], and what the server says; after [`crate::Error::Unknown`] connect again,
-    /// and should that one be [`Written::Replaced`] by its own predecessor, once more.
+    /// [`crate::Error::Invalid`] and [`crate::Error::TooLarge`], and what the server says; after [`crate::Error::Unknown`]
+    /// connect again, and should that one be [`Written::Replaced`] by its own predecessor, once more.
     async fn connect_node(
         &self,
         node: &NodeId,

@@ -119,8 +119,8 @@ fn subscriber(filter: EnvFilter, lines: impl Layer<Registry> + Send + Sync) -> D
     if names_spans { lines.with(filter).into() } else { lines.with(WithoutSpans(filter)).into() }
 }
 
-/// A filter whose directives name no span. It need not hear when spans begin, are entered and end: the library's takes a lock each
-/// time, to find out that none of them concerns it, and every request has a span that is entered several times.
+/// A filter whose directives name no span. It need not hear when spans begin, are entered and end: the library's takes a lock
+/// each time, to find out that none of them concerns it, and every request has a span that is entered several times.
 struct WithoutSpans(EnvFilter);
 
 impl<S: Subscriber> Layer<S> for WithoutSpans {

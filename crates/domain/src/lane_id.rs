@@ -10,8 +10,8 @@ use crate::shard_of;
 /// Between an instance's resource and the number of its lane.
 const NUMBER_MARK: char = '#';
 
-/// A lane: `session:<id>` or `plan:<id>`, under the lease of that name; or `instance:<id>#<n>`, the lane of one shard of an instance,
-/// under the instance's lease. Lanes that were written before instances had several are called `instance:<id>`.
+/// A lane: `session:<id>` or `plan:<id>`, under the lease of that name; or `instance:<id>#<n>`, the lane of one shard of an
+/// instance, under the instance's lease. Lanes that were written before instances had several are called `instance:<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(Arc<Named>);
 

@@ -88,8 +88,8 @@ pub const CONTEXT_PATCH_DEPTH_MAX: u32 = 127;
 pub const TASK_RUNS_MAX: u32 = 100;
 /// Checkpoints of one task, all runs together.
 pub const CHECKPOINTS_MAX: u32 = 1_000;
-/// Changes of one task, by its stages and by people, beyond which nobody pauses it. Its runs and checkpoints alone are no more than
-/// a third of that.
+/// Changes of one task, by its stages and by people, beyond which nobody pauses it. Its runs and checkpoints alone are no more
+/// than a third of that.
 pub const TASK_CHANGES_MAX: u64 = 10_000;
 /// Changes of one plan, without those of its tasks, beyond which nobody pauses it.
 pub const PLAN_CHANGES_MAX: u64 = 100_000;

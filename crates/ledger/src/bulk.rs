@@ -324,7 +324,8 @@ pub trait Bulks: Send + Sync {
     /// owner lives, and on PostgreSQL where the ledger went back. One that cannot be read stays as it is.
     ///
     /// # Errors
-    /// [`crate::Error`]; [`crate::Error::Impossible`] for one that cannot be read. After [`crate::Error::Unknown`] it may be the owner.
+    /// [`crate::Error`]; [`crate::Error::Impossible`] for one that cannot be read. After [`crate::Error::Unknown`] it may be the
+    /// owner.
     async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>>;
 
     /// Leaves it to whichever instance takes it next. From then on nobody is its owner.

@@ -302,15 +302,15 @@ impl Remembered {
         answered.looks
     }
 
-    /// Which transactions a server of this timeline must have: those that servers of earlier ones have answered, also one that was
-    /// not the accepted one any more by then.
+    /// Which transactions a server of this timeline must have: those that servers of earlier ones have answered, also one that
+    /// was not the accepted one any more by then.
     pub(crate) fn must_have(&self, timeline: i64) -> Vec<Mark> {
         let answered = self.0.answered.lock();
         answered.marks.keys().filter(|mark| mark.timeline < timeline).copied().collect()
     }
 
-    /// Ends the look of this number, which has raised the position: the raise is in the log behind all that was answered before the
-    /// look began. A server that lacks the raise has a lower position.
+    /// Ends the look of this number, which has raised the position: the raise is in the log behind all that was answered before
+    /// the look began. A server that lacks the raise has a lower position.
     pub(crate) fn raised(&self, look: u64) {
         self.0.answered.lock().marks.retain(|_, looks| *looks >= look);
     }

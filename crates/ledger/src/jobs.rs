@@ -414,8 +414,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>>;
 
-    /// The same, to answer as done what an earlier call may have written of it: on PostgreSQL that call may have been cut off while
-    /// its commit waited for a synchronous standby. It is answered once the standby has what is answered.
+    /// The same, to answer as done what an earlier call may have written of it: on PostgreSQL that call may have been cut off
+    /// while its commit waited for a synchronous standby. It is answered once the standby has what is answered.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`], also as long as such a standby is away, and defects.
@@ -429,8 +429,8 @@ pub trait Jobs: Send + Sync {
     async fn job_states(&self, jobs: &[JobId]) -> Result<Vec<(JobId, State)>>;
 
     /// Jobs, newest first, without what makes rows large: payload, stage and result are empty. Of the past attempts there is one
-    /// at most: the last one of an unfinished job, or the one that succeeded. A page has as many jobs as were asked for, or is the
-    /// last.
+    /// at most: the last one of an unfinished job, or the one that succeeded. A page has as many jobs as were asked for, or is
+    /// the last.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -577,8 +577,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
-    /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them. If there are any, the
-    /// audit's entry is in the same commit. If there are none, an earlier call may have dismissed them: it is answered as
+    /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them. If there are any,
+    /// the audit's entry is in the same commit. If there are none, an earlier call may have dismissed them: it is answered as
     /// [`Self::settled_job`] is.
     ///
     /// # Errors
@@ -586,9 +586,9 @@ pub trait Jobs: Send + Sync {
     async fn dismiss_jobs(&self, jobs: &[JobId], by: Option<&AuditEntry>) -> Result<Vec<JobId>>;
 
     /// Deletes those of these jobs that are finished, a few thousand at most, with payload and result; answers them. The
-    /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again. If any is
-    /// deleted, the audit's entry is in the same commit. If none is, an earlier call may have deleted them: on PostgreSQL it is
-    /// answered once a synchronous standby has that.
+    /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again. If any
+    /// is deleted, the audit's entry is in the same commit. If none is, an earlier call may have deleted them: on PostgreSQL it
+    /// is answered once a synchronous standby has that.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

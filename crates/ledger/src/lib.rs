@@ -208,20 +208,21 @@ pub trait Ledger:
     fn kind(&self) -> Kind;
 
     /// Asks whether it answers, whether it is set to keep what is committed, and, once a write has failed for a reason of
-    /// [`Unwritable`] other than a corrupt file, whether it takes writes again. Logs each warning that the check before did not find.
+    /// [`Unwritable`] other than a corrupt file, whether it takes writes again. Logs each warning that the check before did not
+    /// find.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     async fn check(&self) -> Result<Health>;
 
-    /// Why it takes no writes, by a call of the last 10 s that failed, [`Self::check`] included; `None` where none did for a reason
-    /// of [`Unwritable`]. Asks nobody.
+    /// Why it takes no writes, by a call of the last 10 s that failed, [`Self::check`] included; `None` where none did for a
+    /// reason of [`Unwritable`]. Asks nobody.
     fn unwritable(&self) -> Option<Unwritable>;
 
     /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on
-    /// nothing is granted by one that is behind it. A SQLite file that, or whose log, is seen to have lost its name counts as gone
-    /// back until it is opened again: all but looks then gets [`Error::Unavailable`]. On PostgreSQL all but looks then reaches
-    /// the server alone that this look has accepted, or the one that was known.
+    /// nothing is granted by one that is behind it. A SQLite file that, or whose log, is seen to have lost its name counts as
+    /// gone back until it is opened again: all but looks then gets [`Error::Unavailable`]. On PostgreSQL all but looks then
+    /// reaches the server alone that this look has accepted, or the one that was known.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.

@@ -82,8 +82,8 @@ pub enum Confirmation {
     Unknown,
     /// The signer grants already, and another nonce was confirmed last, or none; nothing was changed.
     NotRecovering,
-    /// The nonce is CONSUMED, as its hold or an operator said: the next one lies above it, or the chain waits for its transaction.
-    /// Nothing was changed.
+    /// The nonce is CONSUMED, as its hold or an operator said: the next one lies above it, or the chain waits for its
+    /// transaction. Nothing was changed.
     Used,
     /// So many nonces would have to be added; at most [`CONFIRMED_NONCES_MAX`] are. Nothing was changed.
     TooFar(u64),
@@ -231,8 +231,8 @@ pub trait Nonces: Send + Sync {
     /// ([`Confirmation::Partly`]). Until the last one is added, a smaller nonce may be confirmed: of those that were added from
     /// it on, the highest [`CONFIRMED_AT_ONCE_MAX`] are taken back, and nothing else is done while there are more.
     ///
-    /// A nonce that is CONSUMED, but not by a confirmation, is refused ([`Confirmation::Used`]): a node that lags behind its chain
-    /// names such a one, and the signer would grant nonces that the ledger has lost and the chain has.
+    /// A nonce that is CONSUMED, but not by a confirmation, is refused ([`Confirmation::Used`]): a node that lags behind its
+    /// chain names such a one, and the signer would grant nonces that the ledger has lost and the chain has.
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.

@@ -120,8 +120,8 @@ impl OutageWatch {
 }
 
 impl Error {
-    /// Whether the database was not reached, or did not answer: the ledger logs such an outage itself, once. A database whose disk
-    /// is full answers; that has a line of its own.
+    /// Whether the database was not reached, or did not answer: the ledger logs such an outage itself, once. A database whose
+    /// disk is full answers; that has a line of its own.
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) && Unwritable::why(self).is_none()
@@ -160,7 +160,8 @@ impl LastTold {
 
 /// Logs what came of a failure of the ledger, at WARN, once a minute for each place that does so. The others are at DEBUG, and so
 /// is what may end by itself, since the ledger itself logs the beginning and the end of an outage, once. With `told:` and a
-/// [`LastTold`] first, it is once a minute for each of these: a loop for one key has its own, so that no other key's takes its line.
+/// [`LastTold`] first, it is once a minute for each of these: a loop for one key has its own, so that no other key's takes its
+/// line.
 #[macro_export]
 macro_rules! log_failure {
     (told: $told:expr, $error:expr, $($line:tt)+) => {

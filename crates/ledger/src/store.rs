@@ -415,8 +415,8 @@ async fn settle(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Res
     Ok(())
 }
 
-/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it that got no answer,
-/// and a commit without writes waits for no standby.
+/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it that got no
+/// answer, and a commit without writes waits for no standby.
 async fn settle_commit(transaction: &mut Transaction<'_>) -> sqlx::Result<()> {
     if transaction.kind() == Kind::Postgres {
         transaction.touch(SETTLE.on(Kind::Postgres)).await?;
@@ -511,9 +511,9 @@ async fn on_postgres<T>(
     answer.map_err(failed)
 }
 
-/// Gives a connection back that is in order. Its pool asks it for a last answer, and waits for that: behind a host that died since
-/// then as long as the system tries to reach it, a quarter of an hour. Where that takes too long the connection is closed, and the
-/// pool has room for another one.
+/// Gives a connection back that is in order. Its pool asks it for a last answer, and waits for that: behind a host that died
+/// since then as long as the system tries to reach it, a quarter of an hour. Where that takes too long the connection is closed,
+/// and the pool has room for another one.
 fn give_back<D: sqlx::Database>(mut connection: PoolConnection<D>, limit: Duration) {
     tokio::spawn(tokio::time::timeout(limit, connection.return_to_pool()));
 }

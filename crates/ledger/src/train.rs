@@ -1,7 +1,7 @@
 //! Commit trains: group commit across all callers of the ledger. The batches that wait leave as one transaction, and the
 //! next train leaves when one returns, for jobs once their thread has looked at what it has at hand
-//! ([`CommitBatch::TURNS_BETWEEN`]). There is no timer. An idle ledger gives the latency of one commit; a busy one commits hundreds
-//! of batches per fsync.
+//! ([`CommitBatch::TURNS_BETWEEN`]). There is no timer. An idle ledger gives the latency of one commit; a busy one commits
+//! hundreds of batches per fsync.
 //!
 //! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
 //! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease

@@ -69,8 +69,8 @@ pub const PRESENCE_LOOK_MS: u64 = 500;
 /// An instance without presence for this long counts as absent, in milliseconds. It is longer than the time
 /// between two announcements, so that no instance counts as absent when the bus has lost its data.
 pub const ABSENT_AFTER_MS: u64 = 1_500;
-/// A record that the bus loses again so soon after it was rewritten, in milliseconds, is rewritten after a pause: the bus may drop
-/// what is written at once, as one that evicts keys does.
+/// A record that the bus loses again so soon after it was rewritten, in milliseconds, is rewritten after a pause: the bus may
+/// drop what is written at once, as one that evicts keys does.
 pub const LOST_AGAIN_MS: u64 = 10_000;
 /// Pause before a failed read or publication is tried again, in milliseconds.
 pub const RETRY_PAUSE_MS: u64 = 500;

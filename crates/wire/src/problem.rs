@@ -69,7 +69,8 @@ words! {
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
         /// Too few numbers are left: for this signer, tag or sequence, or no worker number for this instance. A worker number
-        /// may come free: a refusal for want of one carries `Retry-After` and `retry_after_ms`, although the code is not retryable.
+        /// may come free: a refusal for want of one carries `Retry-After` and `retry_after_ms`, although the code is not
+        /// retryable.
         Exhausted = "exhausted",
         /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind ids
         /// that may have been issued, or differs from the database's. Another instance may serve.

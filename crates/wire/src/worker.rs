@@ -1,8 +1,8 @@
 //! The worker socket, `GET /v1/nodes/ws`: the frames between a node and the scheduler.
 //!
 //! A message is a JSON text: one frame, or, where the node's `hello` said `batch`, an array of frames. `type`
-//! stands anywhere in a frame, and first in those of the scheduler. The scheduler reads a node's frames strictly: an unknown type, an
-//! unknown or repeated field, or a number out of range closes the socket with [`close::PROTOCOL`]. A node
+//! stands anywhere in a frame, and first in those of the scheduler. The scheduler reads a node's frames strictly: an unknown
+//! type, an unknown or repeated field, or a number out of range closes the socket with [`close::PROTOCOL`]. A node
 //! ignores unknown fields in the scheduler's frames; the scheduler sends new types only to nodes whose
 //! `hello` asks for them.
 

@@ -128,7 +128,8 @@ fn unfinished(fleet: &Fleet) -> Result<Vec<String>> {
     let sql = "select id, state, attempt, lane, node, holder, due_at, now() from job order by id limit 20";
     let rows = fleet.database().query(sql)?;
     let mut left: Vec<_> = rows.into_iter().map(|row| format!("unfinished: {}", row.join(" "))).collect();
-    // A task that is over keeps its lock until no attempt of it can be under way any more, and that is looked at every few seconds.
+    // A task that is over keeps its lock until no attempt of it can be under way any more, and that is looked at every few
+    // seconds.
     let sql = "select resource, owner, status from lease join plan_task on owner = 'task:' || plan_task.id \
                where status in ('SUCCEEDED', 'CANCELLED') limit 20";
     let rows = fleet.database().query(sql)?;

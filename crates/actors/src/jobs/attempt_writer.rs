@@ -18,8 +18,8 @@ use super::watches::{JobEvent, JobEventKind, Watches};
 /// An acknowledgement is written if no result arrives within this time. With the longest pause between two looks and the
 /// commit, an attempt that runs for two seconds is RUNNING.
 const RUN_NOTED_AFTER: Duration = Duration::from_millis(1_500);
-/// It is written within this part of the time that nodes have to acknowledge an attempt: an owner on another instance that has not
-/// got the report of it does not take the attempt back then.
+/// It is written within this part of the time that nodes have to acknowledge an attempt: an owner on another instance that has
+/// not got the report of it does not take the attempt back then.
 const NOTED_WITHIN: u32 = 2;
 /// How often those are looked for, before jitter.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

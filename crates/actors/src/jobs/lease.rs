@@ -254,8 +254,8 @@ impl LaneLease {
         self.lasts_at(Instant::now())
     }
 
-    /// Whether a renewal has found that the lease has another owner or token. An owner with nothing to write finds that out by this
-    /// alone. Of the instance's own lease the incarnation finds it out.
+    /// Whether a renewal has found that the lease has another owner or token. An owner with nothing to write finds that out by
+    /// this alone. Of the instance's own lease the incarnation finds it out.
     pub(super) fn was_lost(&self) -> bool {
         matches!(self, Self::Adopted(adopted) if adopted.lease.deadline.lock().until().is_none())
     }

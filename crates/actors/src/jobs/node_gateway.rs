@@ -198,8 +198,9 @@ impl Drop for Departing {
     }
 }
 
-/// What notes in the ledger that this instance holds the node of one connection, while it is under way. Dropping it ends the tries:
-/// the node may be at another instance by then, which notes so as well. A try that has reached the ledger may still be carried out.
+/// What notes in the ledger that this instance holds the node of one connection, while it is under way. Dropping it ends the
+/// tries: the node may be at another instance by then, which notes so as well. A try that has reached the ledger may still be
+/// carried out.
 #[derive(Default)]
 pub struct HolderNote(Mutex<Option<NoteTask>>);
 

@@ -11,9 +11,9 @@
 //! served there: so a tenant has no more turns for being in more classes, and a tenant that comes waits for one turn of each
 //! other tenant. Turns whose classes find no node keep their numbers: what a tenant is served on some nodes does not keep its
 //! jobs for other nodes waiting. But a tenant that is served by a turn that was passed over has its other ones numbered anew
-//! when they come first and find a node: its backlog does not come before those who came meanwhile. A turn that was numbered anew waits for one
-//! job of its class, and is due then, however often its tenant is served elsewhere. (Start-time fair queueing: Goyal, Vin, Cheng,
-//! 1996, with a tag for each class of a tenant.)
+//! when they come first and find a node: its backlog does not come before those who came meanwhile. A turn that was numbered anew
+//! waits for one job of its class, and is due then, however often its tenant is served elsewhere. (Start-time fair queueing:
+//! Goyal, Vin, Cheng, 1996, with a tag for each class of a tenant.)
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

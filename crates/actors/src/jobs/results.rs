@@ -384,8 +384,8 @@ impl ResultWriter {
     }
 
     /// The answer to a result is known, so its attempt is removed, unless it is another node's. If something
-    /// follows from it, this counts an attempt that was revoked, wakes those who wait for its job, and reports to the owner of its
-    /// lane.
+    /// follows from it, this counts an attempt that was revoked, wakes those who wait for its job, and reports to the owner of
+    /// its lane.
     async fn recorded(&self, node: &NodeId, result: &NodeResult, follows: Option<Consequence>) {
         let (job, attempt) = (result.job, result.attempt);
         // Something follows only where the ledger has the attempt for this node.

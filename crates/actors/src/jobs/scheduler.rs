@@ -109,8 +109,8 @@ pub(super) struct Scheduler {
     gateway: Arc<NodeGateway>,
     reach: Reach,
     queue: Mutex<Queue<QueuedJob>>,
-    /// Something was put into the queue, or this is dropped. The task that places jobs waits for it, and keeps nothing else of this
-    /// meanwhile.
+    /// Something was put into the queue, or this is dropped. The task that places jobs waits for it, and keeps nothing else of
+    /// this meanwhile.
     queued: Arc<Notify>,
 }
 
@@ -186,8 +186,8 @@ impl Scheduler {
     }
 
     /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
-    /// `me`, go to the jobs that are next. Answers as well which of those that want a slot at once are left for [`Self::place_now`].
-    /// Where there are other instances, some of the slots are left to them.
+    /// `me`, go to the jobs that are next. Answers as well which of those that want a slot at once are left for
+    /// [`Self::place_now`]. Where there are other instances, some of the slots are left to them.
     pub(super) fn pass_on(
         &self,
         me: &InstanceId,
@@ -386,8 +386,8 @@ impl Scheduler {
     }
 
     /// Reserves a slot for each pick at its node, one call per node, all at once. The slots come with their jobs, in any order;
-    /// none where the node has no room, its slots are not known, or nobody says. Such a node is not chosen again before an update of
-    /// it arrives; in the last case only for a moment.
+    /// none where the node has no room, its slots are not known, or nobody says. Such a node is not chosen again before an update
+    /// of it arrives; in the last case only for a moment.
     async fn reserve<T>(&self, picks: Vec<Pick<T>>) -> Vec<(JobId, T, Option<ReservedSlot>)> {
         let mut by_node: HashMap<(NodeId, InstanceId), Vec<Pick<T>>> = HashMap::new();
         for pick in picks {
@@ -447,8 +447,8 @@ impl Scheduler {
         join_all(reservations).await.into_iter().flatten().collect()
     }
 
-    /// A node whose slots nobody says anything of is left out like a full one, so that jobs go to others meanwhile: that none of its
-    /// slots are taken would make it the best one each time. In a moment it may be chosen again.
+    /// A node whose slots nobody says anything of is left out like a full one, so that jobs go to others meanwhile: that none of
+    /// its slots are taken would make it the best one each time. In a moment it may be chosen again.
     fn choose_again_soon(&self, node: NodeId) {
         let registry = self.registry.clone();
         tokio::spawn(async move {

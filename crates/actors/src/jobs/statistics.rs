@@ -193,8 +193,8 @@ fn configured(registry: &Registry) -> HashSet<PoolName> {
 static POOLS_IN_METRICS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Sets the gauges of the configured pools, of the jobs that name none under an empty label, and of all other pools together as
-/// `other`: their names are what clients make up. `known` are the pools that have a label, to which new ones are added while there
-/// is room.
+/// `other`: their names are what clients make up. `known` are the pools that have a label, to which new ones are added while
+/// there is room.
 fn show_pools(known: &mut BTreeSet<String>, counts: &UnfinishedCounts, configured: &HashSet<PoolName>) {
     // In the order of their names: which of too many have no label is not left to chance.
     for pool in configured.iter().map(PoolName::as_str).collect::<BTreeSet<_>>() {

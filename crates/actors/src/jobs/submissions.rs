@@ -29,8 +29,8 @@ pub(super) struct Submissions {
 }
 
 impl Submissions {
-    /// To the lanes in the directory; jobs without a session go to the own ones. `overlapping` are the nodes, where commits of two
-    /// lanes overlap.
+    /// To the lanes in the directory; jobs without a session go to the own ones. `overlapping` are the nodes, where commits of
+    /// two lanes overlap.
     pub(super) fn new(
         directory: Arc<Directory>,
         own_lanes: OwnLanes,

@@ -13,7 +13,8 @@ use ledger::{JobRecord, jittered};
 use super::{Inner, stage};
 use crate::jobs::{self, Waiter};
 
-/// How long one wait for a job's end lasts, before jitter. After each wait the whole job is read, with one statement for each stage.
+/// How long one wait for a job's end lasts, before jitter. After each wait the whole job is read, with one statement for each
+/// stage.
 const WAIT: Duration = Duration::from_secs(3_600);
 /// How long the end of a new job is waited for before the ledger is asked, before jitter.
 const NOTICE_WAIT: Duration = Duration::from_secs(1);

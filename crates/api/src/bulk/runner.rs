@@ -596,8 +596,8 @@ fn why_failed((code, detail): (Code, String)) -> String {
     }
 }
 
-/// Whether an operation is over because somebody cancelled it. An earlier owner may have done the action to jobs of its page, which
-/// are counted only once that is worked through.
+/// Whether an operation is over because somebody cancelled it. An earlier owner may have done the action to jobs of its page,
+/// which are counted only once that is worked through.
 const fn ends_now(status: BulkStatus, page: &[JobId]) -> bool {
     matches!(status, BulkStatus::Cancelling) && page.is_empty()
 }

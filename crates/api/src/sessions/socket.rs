@@ -404,8 +404,8 @@ impl Socket {
         }
     }
 
-    /// Whether a job that is refused so ends the socket. Where jobs have an order, none of those that the client sent behind it is
-    /// accepted before the client can know of the refusal: else one whose connection is cut would send it again behind them.
+    /// Whether a job that is refused so ends the socket. Where jobs have an order, none of those that the client sent behind it
+    /// is accepted before the client can know of the refusal: else one whose connection is cut would send it again behind them.
     /// So the client connects again, and sends again what was not accepted.
     const fn ends_by(&self, code: Code) -> bool {
         code.is_retryable() && matches!(self.cursor, Cursor::Ordered(_))

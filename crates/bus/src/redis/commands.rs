@@ -110,8 +110,8 @@ impl Commands {
         self.made.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Which connection to a single server this is, the first, the second and so on: with each its name may lead to another server.
-    /// Always the same of a Cluster, which says itself where a key is.
+    /// Which connection to a single server this is, the first, the second and so on: with each its name may lead to another
+    /// server. Always the same of a Cluster, which says itself where a key is.
     pub(super) fn generation(&self) -> u64 {
         if self.is_cluster() { 0 } else { self.made.load(Ordering::Acquire) }
     }

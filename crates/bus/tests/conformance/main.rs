@@ -1,6 +1,7 @@
 //! One suite for every bus: each case is written once, against the trait, and run in process, on a single
 //! Redis and on a Redis Cluster. What only servers can do wrong is in `outages`, `inbox_outages`, `node_outages`,
-//! `failover`, `settings` and `tls`, what strangers may try in `hostile`; that records of nodes are alike everywhere, step by step, in `likeness`.
+//! `failover`, `settings` and `tls`, what strangers may try in `hostile`; that records of nodes are alike everywhere, step by
+//! step, in `likeness`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

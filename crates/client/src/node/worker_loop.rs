@@ -542,7 +542,8 @@ fn in_at_most(length: Duration) -> Instant {
     Instant::now() + length.min(NO_LIMIT)
 }
 
-/// Whether a worker that has nothing more has waited for the scheduler for long enough: from the first time on that this is asked.
+/// Whether a worker that has nothing more has waited for the scheduler for long enough: from the first time on that this is
+/// asked.
 fn is_late(leave_at: &mut Option<Instant>) -> bool {
     let now = Instant::now();
     now >= *leave_at.get_or_insert(now + GOODBYE_WITHIN)

@@ -1,5 +1,5 @@
-//! Certificates in files that are replaced while a client lives: what is read of them is read again at the first handshake after a
-//! change.
+//! Certificates in files that are replaced while a client lives: what is read of them is read again at the first handshake after
+//! a change.
 
 use std::fmt;
 use std::path::PathBuf;

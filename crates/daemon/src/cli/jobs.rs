@@ -63,7 +63,8 @@ pub struct Node {
     /// A language that the node speaks (label tts:LANG)
     #[arg(long, value_name = "LANG")]
     pub tts: Vec<String>,
-    /// A configured pool to join; without configured pools every node is in `default` [default: every pool whose requirements the node meets]
+    /// A configured pool to join; without configured pools every node is in `default`
+    /// [default: every pool whose requirements the node meets]
     #[arg(long = "pool", value_name = "POOL")]
     pub pools: Vec<String>,
     /// A variable of the node's environment that the command gets, and that must be set; repeat it for more [always, where they

@@ -21,7 +21,8 @@ pub enum Session {
         tenant: Option<String>,
         #[command(flatten)]
         needs: Needs,
-        /// The session is closed after this time without a submitted or finished job, in milliseconds or such as 90m [default: 3600000]
+        /// The session is closed after this time without a submitted or finished job, in milliseconds or such as 90m
+        /// [default: 3600000]
         #[arg(long, value_name = "MS", value_parser = milliseconds(SESSION_IDLE_MS_MIN..=SESSION_IDLE_MS_MAX))]
         idle_ms: Option<u64>,
         /// Idempotency key: the same request under the same key is the same session

@@ -28,8 +28,8 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Files of one command: three pipes, of which the node has both ends for a moment while it starts one, and its process.
 const COMMAND_DESCRIPTORS: u64 = 5;
 
-/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have 30 s to finish. A second signal ends the node at once, and all
-/// that it runs.
+/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have 30 s to finish. A second signal ends the
+/// node at once, and all that it runs.
 ///
 /// # Errors
 /// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.

@@ -1,6 +1,6 @@
 //! What must be encrypted: the listener, PostgreSQL, Redis and the collector of traces, each as soon as it is reached from, or
-//! on, another machine. `server.insecure`, `ledger.insecure`, `bus.insecure` and `traces.insecure` lift that, with a warning at every start.
-//! The bus judges the servers that a Redis Cluster names.
+//! on, another machine. `server.insecure`, `ledger.insecure`, `bus.insecure` and `traces.insecure` lift that, with a warning at
+//! every start. The bus judges the servers that a Redis Cluster names.
 
 use super::problem::{ESCAPED, Problem};
 use super::{Config, Loaded, is_loopback, is_reached_from_elsewhere, redact};

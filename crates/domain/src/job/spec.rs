@@ -277,8 +277,8 @@ impl Backoff {
         Ok(self)
     }
 
-    /// The pause after so many failures, in whole milliseconds, rounded up. `spread` (0 to 1, drawn by the caller) takes up to half
-    /// of it away, so that what failed together does not come back together.
+    /// The pause after so many failures, in whole milliseconds, rounded up. `spread` (0 to 1, drawn by the caller) takes up to
+    /// half of it away, so that what failed together does not come back together.
     #[must_use]
     pub fn pause_ms(self, failures: u32, spread: f64) -> u64 {
         let mut pause = self.initial_ms;

@@ -33,7 +33,8 @@ pub struct Loaded {
     pub holes_complete: bool,
     /// Whether its next nonce must be confirmed before any is granted.
     pub is_recovering: bool,
-    /// Whether its next nonce was confirmed after a recovery: nonces below it may be on the chain, also where the ledger has none.
+    /// Whether its next nonce was confirmed after a recovery: nonces below it may be on the chain, also where the ledger has
+    /// none.
     pub is_confirmed: bool,
 }
 

@@ -64,8 +64,8 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn is_current(&self) -> ledger::Result<bool>;
 
-    /// The numbers that were ever acquired, or have a mark ahead of the clock. Those that are not to be taken from their holder are held by one that lives; those
-    /// whose lease has run out, and that may be taken, by none.
+    /// The numbers that were ever acquired, or have a mark ahead of the clock. Those that are not to be taken from their holder
+    /// are held by one that lives; those whose lease has run out, and that may be taken, by none.
     ///
     /// # Errors
     /// [`ledger::Error`].
@@ -154,9 +154,9 @@ pub struct LedgerNumbers {
     pub node: String,
     /// Length of their leases, in milliseconds.
     pub lease_ms: u64,
-    /// Whether a number may be taken from this instance, whose own lease has run out, and which is not known to be gone: one whose
-    /// lease of the number still runs, or has run out (`true`). A ledger that was away lets the leases of the living run out as
-    /// well. From an instance whose own lease runs no number is taken, whatever became of the number's lease.
+    /// Whether a number may be taken from this instance, whose own lease has run out, and which is not known to be gone: one
+    /// whose lease of the number still runs, or has run out (`true`). A ledger that was away lets the leases of the living run
+    /// out as well. From an instance whose own lease runs no number is taken, whatever became of the number's lease.
     pub may_take_from: MayTakeFrom,
     /// Until then the node's last number is taken from its holder whose own lease has run out, without that question: after a
     /// restart that is the process before this one, and nobody else may be there to find it dead.

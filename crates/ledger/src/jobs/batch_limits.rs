@@ -127,8 +127,8 @@ impl JobBatch {
         }
     }
 
-    /// Whether it is what a lane writes most: new jobs, due at once, that retry none, attempts that begin, and good ends. Then nothing in
-    /// it depends on the time.
+    /// Whether it is what a lane writes most: new jobs, due at once, that retry none, attempts that begin, and good ends. Then
+    /// nothing in it depends on the time.
     pub(crate) fn goes_at_once(&self) -> bool {
         let goes = |change: &Change| match change {
             Change::Submit(new) => new.due == Due::Now && new.retry.is_none(),

@@ -39,8 +39,8 @@ impl Answer {
         }
     }
 
-    /// The mark of the transaction that answered, where a statement of PostgreSQL's tells it in the column `mark`, and has written
-    /// by then.
+    /// The mark of the transaction that answered, where a statement of PostgreSQL's tells it in the column `mark`, and has
+    /// written by then.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let AnswerRows::Postgres(rows) = &self.rows else { return None };
         // All rows are of one transaction. A list without a number cannot be read, and is none.

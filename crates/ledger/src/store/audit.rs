@@ -56,7 +56,8 @@ impl Audits for Store {
     }
 
     async fn audits(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
-        // What is asked for stands in the text: SQLite finds nothing by an index where a condition may be that nothing is asked for.
+        // What is asked for stands in the text: SQLite finds nothing by an index where a condition may be that nothing is asked
+        // for.
         let asks_for = |mark: &str| match mark {
             "principal" => filter.principal.is_some(),
             "action" => filter.action.is_some(),

@@ -1,4 +1,5 @@
-//! What looks at the database's settings remember, and what the log says of settings under which commits may be lost: a line for each when it is found, and one when none is left.
+//! What looks at the database's settings remember, and what the log says of settings under which commits may be lost: a line for
+//! each when it is found, and one when none is left.
 
 use parking_lot::Mutex;
 

@@ -130,8 +130,8 @@ impl Jobs for Store {
         };
         let of_state =
             |statement: &Statement| of_sessions(list(statement).bind(filter.state.map(State::as_str)));
-        // Those that nodes have are all read only where a page of them is not among the newest jobs. SQLite would read the payloads
-        // of these, which stand before the state in the row.
+        // Those that nodes have are all read only where a page of them is not among the newest jobs. SQLite would read the
+        // payloads of these, which stand before the state in the row.
         let looks_at_newest =
             filter.is_on_nodes() && filter.allows_unfinished() && self.database() == Kind::Postgres;
         let newest = looks_at_newest.then(|| of_state(&LIST_NEWEST));

@@ -40,8 +40,8 @@ const DROP: &str = sql_file!("postgres-only", "job_partition_drop");
 const DAY_MS: u64 = 86_400_000;
 /// How long trains may be kept waiting.
 const PATIENCE: &str = "200ms";
-/// Where the partition that takes what no other does is larger, in bytes, none is made: the server reads all of it meanwhile (some
-/// 0.1 s for so much in memory), and every statement about finished jobs waits for that.
+/// Where the partition that takes what no other does is larger, in bytes, none is made: the server reads all of it meanwhile
+/// (some 0.1 s for so much in memory), and every statement about finished jobs waits for that.
 const REST_BYTES_MAX: i64 = 128 << 20;
 /// Before the number of a partition's day.
 const PREFIX: &str = "job_finished_";

@@ -62,8 +62,8 @@ const LOOK_CONNECTIONS: u32 = 2;
 /// Of four connections that lists, writes and acquires share, lists have so many: a write finds another one, however many
 /// lists are asked for, and however long they take.
 const READS_OF_FOUR: u32 = 3;
-/// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the limit
-/// a caller hears only that nobody knows.
+/// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the
+/// limit a caller hears only that nobody knows.
 const ACQUIRE_TENTHS: u32 = 9;
 /// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
 /// runs out.

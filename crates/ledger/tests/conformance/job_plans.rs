@@ -324,7 +324,8 @@ pub fn pages_of(plan: &str) -> u32 {
     pages.split(' ').filter_map(|part| part.split_once('=')?.1.parse::<u32>().ok()).sum()
 }
 
-/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed nearly all are dismissed.
+/// Finished jobs of many sessions, tenants, pools and kinds, most of which succeeded. Of those that failed nearly all are
+/// dismissed.
 async fn fill_finished(session: &mut PgConnection) {
     sqlx::raw_sql(
         "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,

@@ -235,8 +235,8 @@ fn shared_key(n: usize) -> NewKey {
     NewKey { scope, body_hash: [0; 32], answer }
 }
 
-/// No statement may deadlock or be refused, and what was committed must be there, no more and no less. `FENCEPOST_OPERATIONS` makes it
-/// longer.
+/// No statement may deadlock or be refused, and what was committed must be there, no more and no less. `FENCEPOST_OPERATIONS`
+/// makes it longer.
 pub async fn trains_takeovers_and_renewals_get_on_with_each_other(b: Bench) {
     let operations: usize = std::env::var("FENCEPOST_OPERATIONS").map_or(2_000, |text| text.parse().unwrap());
     let seed: u64 = rand::rng().random();

@@ -54,8 +54,8 @@ impl Registry {
         true
     }
 
-    /// From here on no node is selected before [`Self::pools_are_read`]: an instance that begins does not know which pools there are,
-    /// nor which of them are paused.
+    /// From here on no node is selected before [`Self::pools_are_read`]: an instance that begins does not know which pools there
+    /// are, nor which of them are paused.
     pub fn await_pools(&self) {
         self.inner.awaits_pools.store(true, SeqCst);
     }

@@ -265,8 +265,9 @@ pub struct TaskRetryRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub expect: Option<ExpectedTask>,
-    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text, with at
-    /// most 127 objects in each other. The merged context has at most 256 KiB. Names in the context and in the patch may be no Unicode.
+    /// A JSON merge patch (RFC 7396) for the context with which the new run continues: an object, at most 256 KiB of text, with
+    /// at most 127 objects in each other. The merged context has at most 256 KiB. Names in the context and in the patch may be no
+    /// Unicode.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -2,7 +2,8 @@
 //! those of the first again?
 //!
 //! Clients submit jobs (in sessions and without), grant and settle nonces, and take ids of each kind, and operators make and
-//! steer plans, all at random instances. A step follows when all instances see the same ring, and work went on after the step before. In the end the checkers of the fault runs judge.
+//! steer plans, all at random instances. A step follows when all instances see the same ring, and work went on after the step
+//! before. In the end the checkers of the fault runs judge.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A Redis Cluster in which the move of a hash slot was left half done: the record of a node there is neither written nor read. The
-//! node gets jobs of other instances through the ledger, no other node is concerned, and an operator learns what to do.
+//! A Redis Cluster in which the move of a hash slot was left half done: the record of a node there is neither written nor read.
+//! The node gets jobs of other instances through the ledger, no other node is concerned, and an operator learns what to do.
 
 use serde_json::json;
 use testkit::process::Signal;

@@ -197,8 +197,8 @@ impl LaneJobs {
     }
 
     /// A delayed job waits with its group from now on. One that is in memory keeps its place; whether it was not due yet.
-    /// Of another one, whether it must be looked up, since it is to be served before some that are in memory, or since its attempt
-    /// is under way as far as is known.
+    /// Of another one, whether it must be looked up, since it is to be served before some that are in memory, or since its
+    /// attempt is under way as far as is known.
     pub(in crate::lane) fn promote(&mut self, promoted: PromotedJob) -> Promoted {
         let PromotedJob { job, priority, group } = promoted;
         match self.entries.get(&job) {

@@ -105,8 +105,8 @@ impl StepBuilder {
         self.on_failure();
     }
 
-    /// Another task may have had the tenant meanwhile: whatever the job says, a person has to look, and to say what the stage did.
-    /// The history has the end of the job once, however often the end is reported.
+    /// Another task may have had the tenant meanwhile: whatever the job says, a person has to look, and to say what the stage
+    /// did. The history has the end of the job once, however often the end is reported.
     fn ended_without_lock(&mut self, at: usize, stage: usize, job: JobId, end: &StageEnd) {
         // If the loss was not known to the task before.
         self.lock_lost(self.task(at).id, None);

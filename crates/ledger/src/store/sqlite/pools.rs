@@ -1,7 +1,7 @@
 //! The connections to the SQLite file, and whether it and its log still have their names. SQLite opens a file by its name, and
-//! goes on in one that was moved away, removed or replaced. Once one of the two was seen to have lost its name, the ledger is away
-//! for good, but for the looks at its identity: what would be written there is lost, and a new connection would be to another
-//! file. It is opened again when the process is started again.
+//! goes on in one that was moved away, removed or replaced. Once one of the two was seen to have lost its name, the ledger is
+//! away for good, but for the looks at its identity: what would be written there is lost, and a new connection would be to
+//! another file. It is opened again when the process is started again.
 
 use std::io::{self, ErrorKind};
 use std::ops::{Deref, DerefMut};
@@ -27,8 +27,8 @@ use crate::{Error, Options, Result};
 
 /// Connections for reads of instances' leases: one that takes long keeps no other waiting.
 const VITAL_READERS: u32 = 2;
-/// SQLite's log begins anew once all of it is in the file and nobody reads it any more. One that has grown longer by then, as while
-/// the file is copied, is cut to so many bytes.
+/// SQLite's log begins anew once all of it is in the file and nobody reads it any more. One that has grown longer by then, as
+/// while the file is copied, is cut to so many bytes.
 pub(super) const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Steps of a statement between two looks whether its time has passed.
 const STEPS_BETWEEN_LOOKS: i32 = 1_000;
@@ -113,8 +113,9 @@ impl Pools {
             .pragma("journal_size_limit", LOG_BYTES_MAX.to_string())
             .busy_timeout(call_timeout)
             .disable_statement_logging();
-        // Another process may have it locked for a while, for all others or for those that write; and the first connection reads the
-        // log that a process has left which was killed, however long that takes. The pools wait no longer than a call may take.
+        // Another process may have it locked for a while, for all others or for those that write; and the first connection reads
+        // the log that a process has left which was killed, however long that takes. The pools wait no longer than a call may
+        // take.
         let patience = Duration::from_millis(options.connect_timeout_ms);
         let first = connect.clone().busy_timeout(patience);
         let mut first = SqliteConnection::connect_with(&first).await.map_err(read_failed)?;

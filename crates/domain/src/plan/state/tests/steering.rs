@@ -218,8 +218,8 @@ fn a_plan_that_runs_is_resumed_without_the_tasks_that_were_paused_alone() {
     assert_eq!(rig.begun(), [(1, 1)]);
 }
 
-/// A plan of three tasks with so many stages each, of which one runs at a time: the first two have failed, the third runs, and the
-/// first, which is retried, waits behind it.
+/// A plan of three tasks with so many stages each, of which one runs at a time: the first two have failed, the third runs, and
+/// the first, which is retried, waits behind it.
 fn retried_behind_a_running_task(stages: usize) -> Rig {
     let mut rig =
         Rig::new(3, stages, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
