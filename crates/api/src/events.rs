@@ -93,8 +93,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
 )]
 pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["digest", "kinds"])?;
-    let of =
-        FeedKind { kinds: kinds(query.get("kinds"))?, is_digest: query.flag("digest")?.unwrap_or(false) };
+    let of = FeedKind { kinds: kinds(query.get("kinds"))?, is_digest: query.is_set("digest")? };
     let state = state.into_inner();
     let place = Place::take(&state, &Principal::of(&request), Kind::AllStreams, "all")?;
     let incarnation = state.incarnation();

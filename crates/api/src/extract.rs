@@ -19,7 +19,7 @@ use wire::{Code, Object};
 use crate::auth::Principal;
 use crate::connection::Requests;
 use crate::limits::{
-    CURSOR_CHARS_MAX, DISCARD_MAX, DRAINED_BODY_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX,
+    CURSOR_CHARS_MAX, DISCARD_MAX, DRAINED_BODY_MAX, JOB_WAIT_MS_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX,
 };
 use crate::peer_credential::Proven;
 use crate::refusal::Refusal;
@@ -436,6 +436,11 @@ impl Query {
             .ok_or_else(|| Refusal::invalid(format!("{name} must be a whole number from 0 to {max}")))
     }
 
+    /// How long to wait for a job's end, in milliseconds; not at all by default.
+    pub fn wait_ms(&self) -> Result<u64, Refusal> {
+        Ok(self.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0))
+    }
+
     /// How many ids are wanted; one by default.
     pub fn count(&self) -> Result<usize, Refusal> {
         let Some(text) = self.get("count") else { return Ok(1) };
@@ -453,6 +458,11 @@ impl Query {
             Some("false") => Ok(Some(false)),
             Some(_) => Err(Refusal::invalid(format!("{name} must be true or false"))),
         }
+    }
+
+    /// The same; `false` by default.
+    pub fn is_set(&self, name: &str) -> Result<bool, Refusal> {
+        Ok(self.flag(name)?.unwrap_or(false))
     }
 
     /// How many items a page may have.

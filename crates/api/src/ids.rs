@@ -105,11 +105,12 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 pub async fn segment(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["count", "scrambled"])?;
     let (tag, count) = (tag(&request)?, query.count()?);
-    let scramble = match query.flag("scrambled")? {
-        Some(true) => Some(state.generators.scramble.as_ref().ok_or_else(|| {
+    let scramble = if query.is_set("scrambled")? {
+        Some(state.generators.scramble.as_ref().ok_or_else(|| {
             Refusal::new(Code::Conflict, "this instance has no key of scrambled forms; see ids.scramble_key")
-        })?),
-        _ => None,
+        })?)
+    } else {
+        None
     };
     let numbers = state.segment(&tag, count).await?;
     let plain = texts(numbers.iter().copied());
@@ -219,13 +220,21 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
 pub async fn uuids(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["version", "count"])?;
     let count = query.count()?;
-    let (version, number) = match query.get("version") {
-        None | Some("7") => (Version::V7, 7),
-        Some("4") => (Version::V4, 4),
-        Some(_) => return Err(Refusal::invalid("version must be 4 or 7")),
-    };
+    let (version, number) = uuid_version(&query)?;
     state.id_counters.uuid.increment(count as u64);
     Ok(fresh().json(shape::Uuids { ids: texts(new_uuids(version, count)), version: number }))
+}
+
+/// Which version of UUIDs is wanted, and its number; 7 by default.
+///
+/// # Errors
+/// `invalid` for any other than 4 and 7.
+pub fn uuid_version(query: &Query) -> Result<(Version, u8), Refusal> {
+    match query.get("version") {
+        None | Some("7") => Ok((Version::V7, 7)),
+        Some("4") => Ok((Version::V4, 4)),
+        Some(_) => Err(Refusal::invalid("version must be 4 or 7")),
+    }
 }
 
 /// Takes one id of a tag, as text

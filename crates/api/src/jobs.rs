@@ -23,7 +23,6 @@ use crate::extract::{self, CURSOR, LIMIT, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Forwarding, Routed};
 use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
-use crate::limits::JOB_WAIT_MS_MAX;
 use crate::refusal::{Answer, Refusal};
 use crate::seen_pages;
 use crate::state::{Shared, State, of_read};
@@ -83,7 +82,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
 )]
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
-    let wait = Query::read(&request, &["wait_ms"])?.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0);
+    let wait = Query::read(&request, &["wait_ms"])?.wait_ms()?;
     let mut principal = Principal::of(&request);
     let waited = waited(&state, &mut principal, id, Duration::from_millis(wait)).await;
     let record = waited.map_err(of_read)?;
@@ -122,7 +121,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         &["state", "outcome", "session", "tenant", "pool", "kind", "dead", "retriable", "cursor", "limit"],
     )?;
     let limit = query.limit()?;
-    let is_retriable = query.flag("retriable")? == Some(true);
+    let is_retriable = query.is_set("retriable")?;
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("j", &state.cursor_seal, &principal));
     let filter = JobFilter {

@@ -53,7 +53,7 @@ const A_STAGE: &str = "the job is a stage of a plan; retry the task of the plan"
 pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let state = forwarder.state();
     let id = job(&request)?;
-    let once = Query::read(&request, &["once"])?.flag("once")?.unwrap_or(false);
+    let once = Query::read(&request, &["once"])?.is_set("once")?;
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::no_fields(&request, payload, state.body_limits()).await?;
     let principal = Principal::of(&request);

@@ -349,6 +349,7 @@ mod tests {
 
     use super::*;
     use crate::extract;
+    use crate::ids::uuid_version;
 
     fn document() -> Value {
         serde_json::from_str(&super::super::document()).unwrap()
@@ -610,6 +611,39 @@ mod tests {
             }
         }
         assert_eq!((lists, counts), (CURSORS.len(), 4));
+    }
+
+    #[test]
+    fn every_default_of_a_parameter_is_that_of_its_reader() {
+        let document = document();
+        let none = TestRequest::with_uri("/").to_http_request();
+        let none = extract::Query::read(&none, &[]).unwrap();
+        let of_reader = |name: &str| match name {
+            "limit" => json!(none.limit().unwrap()),
+            "count" => json!(none.count().unwrap()),
+            "wait_ms" => json!(none.wait_ms().unwrap()),
+            "version" => json!(uuid_version(&none).unwrap().1),
+            flag => json!(none.is_set(flag).unwrap()),
+        };
+        let mut found = BTreeSet::new();
+        let operations = document["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(|item| item.as_object().unwrap().values());
+        for parameter in
+            operations.flat_map(|operation| operation["parameters"].as_array().into_iter().flatten())
+        {
+            let (name, default) = (parameter["name"].as_str().unwrap(), &parameter["schema"]["default"]);
+            if !default.is_null() {
+                assert_eq!(*default, of_reader(name), "{name}");
+                found.insert(name);
+            }
+        }
+        let flags = ["digest", "once", "retriable", "scrambled"];
+        let expected: BTreeSet<_> =
+            ["count", "limit", "version", "wait_ms"].into_iter().chain(flags).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]
