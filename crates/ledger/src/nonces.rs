@@ -239,7 +239,8 @@ pub trait Nonces: Send + Sync {
     async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation>;
 
     /// Deletes idempotency keys older than `age_ms`, and takes theirs from bulk operations that are as old and over; `limit` of
-    /// each kind at most. Answers how many. A key that an earlier call passed over, since it was locked, is left to a later one.
+    /// each kind at most. Answers how many. A key that an earlier call passed over, since it was locked, is left to a later one;
+    /// so is what is old where the first call of a process takes too long.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -14,7 +14,7 @@ use crate::nonces::{
 };
 use crate::records::{self, HeldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow};
 use crate::sql::{Hold, Moment, Statement, Transaction, narrowed, statement};
-use crate::{Link, Result};
+use crate::{Error, Link, Result};
 
 const CLOCK: Statement = statement!("clock");
 const LOAD: Statement = statement!("signer_load");
@@ -44,9 +44,14 @@ const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
 /// Of so many purges of keys one begins with the oldest keys: about one in an hour, with a purge every half minute.
 const KEY_PURGES_ANEW_EVERY: u32 = 100;
 
+/// How much older than what has just come of age the keys are, at most, with which a process goes on whose first step took too
+/// long: so many entries that others have deleted are passed over.
+const KEY_PURGE_RECENT_MS: u64 = 300_000;
+
 /// From which moment on the next step of a purge of keys looks for old ones. What was deleted stays in the index until a vacuum
 /// removes it, which none does during a long `pg_dump`: a step that passes over millions of such entries takes longer than it
-/// may, each time. So each step goes on where the one before it ended, also the first one of a purge. What stayed behind, as a
+/// may, each time. So each step goes on where the one before it ended, also the first one of a purge. That of a process which has
+/// deleted nothing yet may take too long: then the next one begins with keys that have just come of age. What stayed behind, as a
 /// key that another transaction had locked, is found by the purges that begin with the oldest keys.
 #[derive(Debug)]
 pub(super) struct KeyPurge(Mutex<KeyPurgePlace>);
@@ -74,6 +79,19 @@ impl KeyPurge {
         let mut place = self.0.lock();
         let furthest = place.furthest;
         std::mem::replace(&mut place.next, furthest)
+    }
+
+    /// Whether nothing was deleted yet, nor passed over.
+    fn has_no_place(&self) -> bool {
+        self.0.lock().furthest == EARLIEST
+    }
+
+    /// The next steps begin with this moment, unless one has deleted something meanwhile.
+    fn pass_over(&self, until: Timestamp) {
+        let mut place = self.0.lock();
+        if place.furthest == EARLIEST {
+            (place.furthest, place.next) = (until, until);
+        }
     }
 
     /// A step has deleted the keys up to this one, or none; as many as it may where it `is_full`. Otherwise the purge is over.
@@ -228,7 +246,11 @@ impl Nonces for Store {
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let old = |statement: &Statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
         let ask = old(&KEY_PURGE).bind(Moment(self.key_purge.take()));
-        let kept: Vec<(Moment,)> = self.all(Way::Writes, ask).await?;
+        let kept: Result<Vec<(Moment,)>> = self.all(Way::Writes, ask).await;
+        if kept.as_ref().is_err_and(Error::is_late) && self.key_purge.has_no_place() {
+            self.pass_over_old_keys(age_ms).await?;
+        }
+        let kept = kept?;
         let purged = kept.len() as u64;
         self.key_purge.note(kept.into_iter().map(|(at,)| at.0).max(), purged >= u64::from(limit));
         Ok(purged + self.touch(Way::Writes, old(&BULK_KEY_PURGE)).await?)
@@ -236,6 +258,15 @@ impl Nonces for Store {
 }
 
 impl Store {
+    /// Has the next purge of keys older than `age_ms` begin with those that have just come of age.
+    async fn pass_over_old_keys(&self, age_ms: u64) -> Result<()> {
+        let (now,): (i64,) = self.one(Way::KeyReads, self.ask(&CLOCK)).await?;
+        let before_ms = i64::try_from(age_ms.saturating_add(KEY_PURGE_RECENT_MS)).unwrap_or(i64::MAX);
+        let until = now.saturating_sub(before_ms.saturating_mul(1_000));
+        self.key_purge.pass_over(Timestamp::from_micros(until).max(EARLIEST));
+        Ok(())
+    }
+
     /// What is kept under idempotency keys of any kind.
     pub(super) async fn key_rows(&self, scopes: &[KeyScope]) -> Result<Vec<KeyRow>> {
         let ask = self.ask(&KEYS).rows(scopes, |scopes| {
@@ -358,11 +389,30 @@ mod tests {
         end_many();
         assert_eq!(purge.take(), at(7));
         purge.note(None, false);
+        purge.pass_over(at(9));
         // Another one finds keys that stayed behind, and goes on behind them to its end.
         assert_eq!(purge.take(), EARLIEST);
         purge.note(Some(at(3)), true);
         assert_eq!(purge.take(), at(3));
         purge.note(None, false);
         assert_eq!(purge.take(), at(7));
+    }
+
+    #[test]
+    fn a_purge_of_keys_whose_first_step_took_too_long_passes_over_what_is_old() {
+        let (purge, at) = (KeyPurge::default(), Timestamp::from_micros);
+        assert_eq!(purge.take(), EARLIEST);
+        assert!(purge.has_no_place());
+        purge.pass_over(at(5));
+        assert!(!purge.has_no_place());
+        for _ in 1..KEY_PURGES_ANEW_EVERY {
+            assert_eq!(purge.take(), at(5));
+            purge.note(None, false);
+        }
+        assert_eq!(purge.take(), at(5));
+        purge.note(Some(at(6)), false);
+        // This was the last of many, and what is old has its turn. It fails, and the place is not lost by that.
+        assert_eq!(purge.take(), EARLIEST);
+        assert_eq!(purge.take(), at(6));
     }
 }

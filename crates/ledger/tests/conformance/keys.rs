@@ -1,7 +1,7 @@
 //! Idempotency keys: kept in the commit that they stand for, or not at all (I3).
 
 use domain::{IdempotencyKey, InstanceId, Token};
-use ledger::{GrantAnswer, KeyScope, NewKey, Verdict};
+use ledger::{GrantAnswer, KeyScope, NewKey, Options, Verdict};
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
 
@@ -118,4 +118,35 @@ pub async fn a_purge_of_keys_goes_on_where_the_step_before_it_ended(b: Bench) {
     }
     assert!(ended > 10, "few begin with the oldest: {ended}");
     assert!(left().await.is_empty());
+}
+
+/// A step that passes over too much is one that sleeps here: PostgreSQL ends it.
+#[tokio::test]
+async fn a_purge_of_keys_whose_first_step_takes_too_long_goes_on_with_what_has_just_come_of_age() {
+    const HOUR_MS: u64 = 3_600_000;
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    for (number, name, hours) in [(0, "oldest", 5), (1, "due", 1)] {
+        let mut write = batch(&s, &a, token, vec![new_grant(number, LONG_MS)]);
+        write.keys = vec![key(name, &a, number)];
+        b.commits(write).await;
+        let older = format!(
+            "UPDATE idempotency_key SET created_at = created_at - {hours} * interval '1 hour' WHERE key = '{name}'"
+        );
+        b.by_hand(older).await;
+    }
+    let sleeps = "CREATE FUNCTION sleeps() RETURNS trigger LANGUAGE plpgsql AS \
+                  $$ BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$";
+    let at_the_oldest = "CREATE TRIGGER sleeps BEFORE DELETE ON idempotency_key FOR EACH ROW \
+                         WHEN (OLD.key = 'oldest') EXECUTE FUNCTION sleeps()";
+    for statement in [sleeps, at_the_oldest] {
+        b.by_hand(statement.to_owned()).await;
+    }
+    let begun = ledger::open(&Options { call_timeout_ms: 2_000, ..b.options.clone() }).await.unwrap();
+    let late = begun.purge_keys(HOUR_MS, 10).await.unwrap_err();
+    assert!(late.is_late(), "{late:?}");
+    assert_eq!(begun.purge_keys(HOUR_MS, 10).await.unwrap(), 1);
+    assert!(b.kept(&key("due", &a, 1).scope).await.is_none());
+    assert!(b.kept(&key("oldest", &a, 0).scope).await.is_some(), "it is left to a later purge");
 }
