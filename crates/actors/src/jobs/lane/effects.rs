@@ -1,6 +1,6 @@
 //! Carries out what a lane's state decides, but its commits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -319,8 +319,8 @@ async fn promote_in_ledger(
 /// Answers submissions that were not written: as the first one under their key was, if there was one. Where that cannot
 /// be read, nobody knows whether there was one.
 async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>>) {
-    let scopes: Vec<_> = answers.iter().map(|answer| answer.key.scope.clone()).collect();
-    let kept = kept(&ledger, &scopes).await;
+    let scopes = answers.iter().map(|answer| answer.key.scope.clone()).collect();
+    let kept = kept(&ledger, scopes).await;
     for KeyedAnswer { key, otherwise, reply } in answers {
         reply.send(match &kept {
             Ok(kept) => kept
@@ -333,9 +333,8 @@ async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>
 
 /// Answers those of these submissions that are repetitions, or all if nobody can tell. The others are returned.
 async fn look_up(ledger: ledger::Handle, pending: Vec<PendingSubmission>) -> Vec<PendingSubmission> {
-    let scopes: Vec<_> =
-        pending.iter().filter_map(|one| Some(one.submission.key.as_ref()?.scope.clone())).collect();
-    let kept = kept(&ledger, &scopes).await;
+    let scopes = pending.iter().filter_map(|one| Some(one.submission.key.as_ref()?.scope.clone())).collect();
+    let kept = kept(&ledger, scopes).await;
     let mut new = Vec::new();
     for one in pending {
         let key = one.submission.key.as_ref();
@@ -356,9 +355,10 @@ async fn look_up(ledger: ledger::Handle, pending: Vec<PendingSubmission>) -> Vec
 /// What is kept under these keys.
 async fn kept(
     ledger: &ledger::Handle,
-    scopes: &[KeyScope],
+    scopes: HashSet<KeyScope>,
 ) -> Result<HashMap<KeyScope, KeptJobKey>, Refusal> {
-    let kept = ledger.kept_job_keys(scopes).await?;
+    let scopes: Vec<_> = scopes.into_iter().collect();
+    let kept = ledger.kept_job_keys(&scopes).await?;
     Ok(kept.into_iter().collect())
 }
 

@@ -1,6 +1,6 @@
 //! Rounds: what commands lead to, and the batches that are committed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -492,7 +492,8 @@ impl<C: Callers> LaneState<C> {
     /// Takes submissions out, their callers in turn, as many as one round may have, and gives them their places. In a session
     /// without order the ledger is asked first about those that may be repetitions. A submission waits
     /// for another one's commit if that one has the same key, or retries the same job: the ledger then answers it by what
-    /// the first one wrote.
+    /// the first one wrote. Where nothing is written under a key, all that have it are refused, or looked up, in one round: a
+    /// round for each of them would go through all others.
     fn accept(
         &mut self,
         now: Instant,
@@ -501,7 +502,6 @@ impl<C: Callers> LaneState<C> {
         let mut bytes = 0;
         let (mut accepted, mut later, mut by_key) = (Vec::new(), Vec::new(), Vec::new());
         let mut maybe_repeated = Vec::new();
-        let (mut keys, mut retried) = (HashSet::new(), HashSet::new());
         while accepted.len() < ROUND_NEW_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(mut pending) = self.submissions.pop_next()
@@ -511,18 +511,8 @@ impl<C: Callers> LaneState<C> {
                 continue;
             }
             if !self.may_submit(&pending) {
-                later.push(pending);
-                continue;
-            }
-            if let Some(key) = &pending.submission.key
-                && !keys.insert(key.scope.clone())
-            {
-                later.push(pending);
-                continue;
-            }
-            if let Some(retry) = pending.submission.retry
-                && !retried.insert(retry.of)
-            {
+                // What it waits for may be written under its key.
+                pending.is_looked_up = false;
                 later.push(pending);
                 continue;
             }
@@ -533,6 +523,10 @@ impl<C: Callers> LaneState<C> {
             match self.admit(&mut pending, now) {
                 Ok(seq) => {
                     bytes += pending.submission.spec.text_bytes();
+                    if let Some(key) = &pending.submission.key {
+                        self.busy_keys.insert(key.scope.clone());
+                    }
+                    self.busy.extend(pending.submission.retry.map(|retry| retry.of));
                     accepted.push((seq, pending));
                 }
                 Err(refused) => match pending.submission.key {
@@ -542,12 +536,6 @@ impl<C: Callers> LaneState<C> {
             }
         }
         self.submissions.put_back(later.into_iter());
-        for (_, pending) in &accepted {
-            if let Some(key) = &pending.submission.key {
-                self.busy_keys.insert(key.scope.clone());
-            }
-            self.busy.extend(pending.submission.retry.map(|retry| retry.of));
-        }
         if !by_key.is_empty() {
             effects.push(Effect::AnswerByKey(by_key));
         }

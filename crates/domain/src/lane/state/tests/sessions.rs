@@ -254,6 +254,41 @@ fn in_a_session_without_order_a_repetition_takes_no_place() {
     assert_eq!(words(&give(&mut state, named(&[(8, "d")], now), now)), "look_up(1)");
 }
 
+/// So many submissions under one name.
+fn repeated(count: u64, now: Instant) -> Command<Numbered> {
+    let names: Vec<_> = (1..=count).map(|number| (number, "a")).collect();
+    named(&names, now)
+}
+
+#[test]
+fn repetitions_of_one_job_are_looked_up_together_however_many_they_are() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    let effects = give(&mut state, repeated(1_000, now), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("commit(submit)", vec![5]));
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "accepted notify look_up(999)");
+    // The ledger has forgotten it: the first is new, and the others are looked up again when that is written.
+    let effects = answer_look_up(&mut state, looked_up(effects), now);
+    assert_eq!((words(&effects).as_str(), places(&effects)), ("commit(submit)", vec![6]));
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "accepted notify look_up(998)");
+    assert_eq!(words(&answer_look_up(&mut state, Vec::new(), now)), "");
+}
+
+#[test]
+fn jobs_of_one_name_that_a_session_does_not_take_are_answered_together() {
+    let now = Instant::now();
+    let (mut state, _) = session_with(SESSION_JOBS_MAX, Ordering::Free, now);
+    let effects = give(&mut state, repeated(1_000, now), now);
+    assert_eq!(words(&effects), "by_key");
+    let answered = effects.iter().find_map(|effect| match effect {
+        Effect::AnswerByKey(answers) => Some(answers.len()),
+        _ => None,
+    });
+    assert_eq!(answered, Some(1_000));
+}
+
 #[test]
 fn in_an_ordered_session_no_job_is_accepted_before_those_of_an_unknown_commit() {
     let now = Instant::now();
