@@ -3,9 +3,10 @@
 mod bulk;
 mod wait;
 
-use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
+use client::wire::Problem;
+use client::wire::jobs::{Job as Shown, JobAccepted, JobState, NotRetried, RetryAnswer, RetryRequest};
 use client::wire::limits::BATCH_JOBS_MAX;
-use client::{Client, JobQuery, JobUpdate, Page};
+use client::{Client, Error, JobQuery, JobUpdate, Page};
 use serde::Serialize;
 
 use super::absence::Absence;
@@ -82,7 +83,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 let answer = connect(&remote)?.jobs().retry_many(&which, Some(&key)).await;
                 let answer = answer
                     .map_err(|error| once::failure(remote.json, error, "The jobs may be retried", &key))?;
-                let done = retried(&answer, remote.json);
+                let done = retried(&answer, &key, remote.json);
                 once::written(&key)?;
                 done
             }
@@ -201,7 +202,11 @@ async fn would_retry_selected(client: &Client, filter: Filter, remote: &Remote) 
 }
 
 /// Prints the ids of the new jobs.
-fn retried(answer: &RetryAnswer, json: bool) -> Result<(), Failure> {
+///
+/// # Errors
+/// Jobs are not retried. Where that may pass, or one may be retried all the same, the failure names the key: under another
+/// one the same command could retry jobs twice.
+fn retried(answer: &RetryAnswer, key: &str, json: bool) -> Result<(), Failure> {
     shown::answer(json, answer, |answer| answer.ids.iter().fold(String::new(), |text, id| text + id + "\n"));
     if answer.results.is_empty() {
         if !json {
@@ -213,12 +218,26 @@ fn retried(answer: &RetryAnswer, json: bool) -> Result<(), Failure> {
         let line = format!("job {}: {}: {}", one.retry_of, one.code, one.detail);
         shown::one_line(&line)
     });
-    let message = format!(
+    let mut message = format!(
         "{} jobs are retried, these are not:\n{}",
         answer.retried,
         wrong.collect::<Vec<_>>().join("\n")
     );
+    if answer.results.iter().any(is_open) {
+        let with = once::option(key);
+        let next = format!("To retry the rest, and no job twice, run the same command with {with}");
+        if json {
+            shown::note(&format!("{next}\n"));
+        }
+        message += &format!("\n  {next}");
+    }
     Err(Failure::new(Exit::Refused, if json { String::new() } else { message }))
+}
+
+/// Whether a job that was not retried may be retried later, or by now.
+fn is_open(one: &NotRetried) -> bool {
+    let refusal = Error::Refused(Box::new(Problem::of_code(&one.code, one.detail.as_str())));
+    refusal.is_retryable() || refusal.may_be_done()
 }
 
 /// One event of a job, for programs.

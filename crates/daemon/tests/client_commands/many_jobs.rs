@@ -1,9 +1,10 @@
-//! `fencepost submit -f`: what it says and how it ends where jobs are refused, or its output cannot be written.
+//! `fencepost submit -f`, and `job retry` of many: what they say and how they end where jobs are refused, or their output
+//! cannot be written.
 
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::process::{answering_keys, ended, listener, printing_to, unread};
+use crate::process::{answering_keys, ended, fencepost, listener, printing_to, unread};
 
 /// Two jobs, which go in one batch.
 const TWO: &str = "{\"payload\":1}\n{\"payload\":2}\n";
@@ -83,4 +84,27 @@ async fn a_key_that_was_used_for_other_lines_leads_to_no_other_key() {
                 used; as they were, the same command continues\n";
     assert!(err.starts_with(says) && err.contains("refused: key_reused: used"), "{err}");
     assert!(!err.contains("with --key k") && !err.contains("Use another"), "{err}");
+}
+
+#[tokio::test]
+async fn a_retry_of_many_names_its_key_where_the_rest_may_be_retried_later_or_by_now() {
+    let cases: [&[&str]; 2] = [&[], &["--json"]];
+    for (code, is_named) in
+        [("overloaded", true), ("ledger_unavailable", true), ("internal", true), ("conflict", false)]
+    {
+        for more in cases {
+            let left = format!(r#"{{"retry_of":"j-2","code":"{code}","detail":"because"}}"#);
+            let answer = format!(r#"{{"retried":1,"ids":["n-1"],"results":[{left}]}}"#);
+            let (listener, url) = listener().await;
+            let heard = answering_keys(listener, vec![(202, answer)]);
+            let words: &[&str] = &["job", "retry", "j-1", "j-2", "--url", &url];
+            let output = ended(fencepost(&[words, more].concat())).await;
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{code} {more:?}: {err}");
+            let key = heard.lock()[0].clone();
+            let says =
+                format!("To retry the rest, and no job twice, run the same command with --key {key}\n");
+            assert_eq!(err.contains(&says), is_named, "{code} {more:?}: {err}");
+        }
+    }
 }
