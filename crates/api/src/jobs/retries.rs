@@ -173,7 +173,8 @@ pub struct Retries<'f> {
     defects: u64,
     /// Those of them that the caller does not see.
     hidden: Vec<JobId>,
-    /// The first refusal that is not about its job, of a retry that was tried, or for which there was no time.
+    /// The first refusal that is not about its job, of a retry that was tried, or for which there was no time; the first one of
+    /// a retry that may be done, if there is one.
     failure: Option<Refusal>,
 }
 
@@ -346,8 +347,10 @@ impl<'f> Retries<'f> {
     fn failed(&mut self, id: JobId, refusal: Refusal) {
         tracing::debug!(%refusal, job = %id, "a job was not retried");
         // That the job or its session does not allow it, or is gone, is no answer to a request about many.
-        if !matches!(refusal.code(), Code::Conflict | Code::NotFound) {
-            self.failure.get_or_insert_with(|| refusal.clone());
+        if !matches!(refusal.code(), Code::Conflict | Code::NotFound)
+            && self.failure.as_ref().is_none_or(|first| outweighs(&refusal, first))
+        {
+            self.failure = Some(refusal.clone());
         }
         self.leave_out(id, refusal);
     }
@@ -356,6 +359,13 @@ impl<'f> Retries<'f> {
         self.defects += u64::from(refusal.is_own_defect());
         self.not_retried.push((id, refusal));
     }
+}
+
+/// Whether this refusal of one retry is the answer to a request about many rather than the first one: that one says that
+/// nothing was done, and this one that its retry may be.
+fn outweighs(refusal: &Refusal, first: &Refusal) -> bool {
+    let may_be_done = |refusal: &Refusal| matches!(refusal.code(), Code::LedgerUnavailable | Code::Internal);
+    may_be_done(refusal) && !may_be_done(first)
 }
 
 fn not_retried_to_wire((id, refusal): (JobId, Refusal)) -> shape::NotRetried {
@@ -659,6 +669,16 @@ mod tests {
 
     use super::*;
     use crate::request_id::RequestId;
+
+    #[test]
+    fn of_many_retries_one_that_may_be_done_is_told_of_whichever_was_refused_first() {
+        let full = Refusal::new(Code::Overloaded, "full");
+        for unsure in [Refusal::perhaps_written(), Refusal::internal()] {
+            assert!(outweighs(&unsure, &full), "{unsure}");
+            assert!(!outweighs(&full, &unsure) && !outweighs(&unsure, &unsure), "{unsure}");
+        }
+        assert!(!outweighs(&full, &full), "the first is told of");
+    }
 
     #[test]
     fn a_retry_of_unknown_outcome_is_not_taken_for_another_requests() {
