@@ -35,7 +35,7 @@ use crate::visibility;
 /// 1 to 1,000 jobs, each accepted or refused on its own, and answered in the order of the request. Repetitions of the same
 /// request under one `Idempotency-Key` get the same jobs; a batch with other jobs under that key is refused (`key_reused`).
 /// Jobs of sessions that are not served within the time of one request are refused (`ledger_unavailable`, or `overloaded` where
-/// there was no time to begin); send the same request again.
+/// there was no time to begin): send the same request again under its key. Without a key it submits the other jobs twice.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
     params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
@@ -336,7 +336,8 @@ async fn submit_parts(
     let submitted = sessions.into_iter().map(|(session, parts)| async move {
         let ats = ats_of(&parts);
         let answers = if Instant::now() >= until {
-            let detail = "there was no time left for this job; send the same request again";
+            let detail =
+                "there was no time left for this job; send it again, or all under their Idempotency-Key";
             Err(Refusal::new(Code::Overloaded, detail))
         } else {
             let late = |_| Err(Refusal::perhaps_written());

@@ -94,9 +94,9 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// jobs that match, were not retried and are neither stages of plans nor of closed sessions; the same filter again selects the
 /// next 1,000. Jobs are read and retried in parts, all within the time of one request. `results` names the jobs that were not
 /// retried: those that are not finished, are stages of plans or are of closed sessions (`conflict`), that are not kept
-/// (`not_found`), or for which there was no room or no time (`overloaded`, `ledger_unavailable`; send the same request again).
-/// Under one `Idempotency-Key` each job is retried once: a repetition of the request is about the jobs that the first one
-/// selected, and gets the same new ones.
+/// (`not_found`), or for which there was no room or no time (`overloaded`, `ledger_unavailable`): send the same request again
+/// under its `Idempotency-Key`. Under one key each job is retried once: a repetition of the request is about the jobs that the
+/// first one selected, and gets the same new ones. Without a key, a repetition with `ids` retries the others twice.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
@@ -259,7 +259,7 @@ impl<'f> Retries<'f> {
                 done += 1;
             }
             if Instant::now() >= self.deadline {
-                let detail = "there was no time left for this job; send the same request again";
+                let detail = "there was no time left for this job; send the same request again under its Idempotency-Key";
                 let read = part.iter().map(|(record, _)| record.id);
                 for id in read.chain(jobs[done..].iter().copied()) {
                     self.failed(id, Refusal::new(Code::Overloaded, detail));
