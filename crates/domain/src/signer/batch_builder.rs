@@ -41,6 +41,9 @@ pub(super) enum Decision<R> {
     Refused(QueuedCommand<R>, Refusal),
     /// It waits until a batch is committed that writes the nonce, key or policy that it speaks of.
     Deferred(QueuedCommand<R>),
+    /// It is a grant under a key of this batch, and waits until that is committed. Those behind it do not wait for that: else
+    /// of many grants that come twice each commit would write one.
+    Repeated(QueuedCommand<R>),
 }
 
 /// The answer that a command gets when the batch is committed.
@@ -259,7 +262,7 @@ impl<R> BatchBuilder<R> {
         let key = request.key.as_ref().map(|key| (key, key.scopes(grounds.signer, is_shared)));
         if let Some((key, scopes)) = &key {
             if self.keeps_any(scopes) {
-                return Decision::Deferred(queued);
+                return Decision::Repeated(queued);
             }
             if let Some(kept) = scopes.iter().find_map(|scope| grounds.facts.kept.get(scope)) {
                 let replay = if kept.body_hash == key.body_hash {

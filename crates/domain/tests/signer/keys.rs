@@ -90,6 +90,28 @@ fn two_callers_with_one_key_share_a_commit_and_a_lost_answer_does_not_confuse_th
 }
 
 #[test]
+fn grants_that_come_twice_at_once_are_committed_together_all_the_same() {
+    for fate in [Fate::Well, Fate::DoneUnheard, Fate::NotDone] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        let twice = ["k", "l", "m"]
+            .map(|key| [world.apply(keyed_by("a", 1, key)), world.apply(keyed_by("a", 1, key))]);
+        world.proceed();
+        while !matches!(world.calls[..], [Call::Commit { .. }]) {
+            world.complete(0, Fate::Well);
+        }
+        let [Call::Commit { batch, .. }] = &world.calls[..] else { unreachable!() };
+        assert_eq!((batch.keys.len(), batch.changes.len()), (3, 3), "no repetition keeps others waiting");
+        world.complete(0, fate);
+        world.settle_down();
+        for [first, again] in twice {
+            let hold = granted(&world, first).grants[0].hold;
+            assert_eq!(granted(&world, again).grants[0].hold, hold, "{fate:?}");
+        }
+        assert_eq!(world.granted.len(), 3);
+    }
+}
+
+#[test]
 fn a_caller_does_not_wait_for_the_commit_of_another_callers_key() {
     let mut world = World::new(Mode::WorkerQueue, 2);
     world.ask(grant(1));

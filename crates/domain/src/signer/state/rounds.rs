@@ -269,7 +269,7 @@ impl<R: Caller> SignerState<R> {
             is_beside_another: !self.pending.is_empty(),
             now: moment.now,
         };
-        let mut deferred = Vec::new();
+        let (mut deferred, mut repeated) = (Vec::new(), Vec::new());
         for queued in commands {
             if !deferred.is_empty() {
                 deferred.push(queued);
@@ -284,8 +284,10 @@ impl<R: Caller> SignerState<R> {
                 }
                 Decision::Refused(queued, refusal) => refuse(queued, refusal, effects),
                 Decision::Deferred(queued) => deferred.push(queued),
+                Decision::Repeated(queued) => repeated.push(queued),
             }
         }
+        deferred.append(&mut repeated);
         if builder.has_answers() {
             if builder.has_writes() {
                 self.send(builder, moment, effects);
