@@ -19,7 +19,7 @@
 # that FENCEPOST_CONFIG or --config names, takes its place, and sets server.listen and ledger.url itself.
 #
 # A node runs without the image's health check, which asks a daemon in the container. --stop-timeout leaves it the 45 seconds
-# in which its attempts finish or are stopped:
+# in which its attempts finish or are stopped (with --drain-at-most 20 more than that):
 #
 #   docker run --no-healthcheck --read-only --cap-drop ALL --security-opt no-new-privileges -v "$PWD/work:/work:ro" \
 #     -v /etc/fencepost/tls/ca.crt:/ca.crt:ro -e FENCEPOST_CA=/ca.crt \

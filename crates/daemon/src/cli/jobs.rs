@@ -71,6 +71,10 @@ pub struct Node {
     /// are set: PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR]
     #[arg(long, value_name = "NAME")]
     pub env: Vec<String>,
+    /// How long running jobs may take to end after SIGTERM or SIGINT, such as 2h. Those that still run then are stopped: each
+    /// has failed, which counts, and runs again. What stops the node must give it 20 s more
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
+    pub drain_at_most: Duration,
     /// Log only what goes wrong: no line for the beginning and the end of each attempt
     #[arg(short, long)]
     pub quiet: bool,
@@ -398,6 +402,13 @@ mod tests {
         for wrong in ["x --url --exec cat", "x --url a b"] {
             assert!(NodeLine::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_node_drains_as_long_as_the_library_does_unless_it_is_given_another_time() {
+        let drains = |line: &str| NodeLine::parse_from(line.split(' ')).node.drain_at_most;
+        assert_eq!(drains("x --exec cat"), client::node::Times::default().drain_max);
+        assert_eq!(drains("x --drain-at-most 2h --exec cat"), Duration::from_secs(7_200));
     }
 
     #[test]

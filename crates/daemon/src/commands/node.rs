@@ -28,14 +28,28 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Files of one command: three pipes, of which the node has both ends for a moment while it starts one, and its process.
 const COMMAND_DESCRIPTORS: u64 = 5;
 
-/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have 30 s to finish. A second signal ends the
-/// node at once, and all that it runs.
+/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have `--drain-at-most` to finish. A second
+/// signal ends the node at once, and all that it runs.
 ///
 /// # Errors
 /// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
 pub async fn run(node: Node) -> Result<(), Failure> {
-    let Node { url, token, tls, node_id, capacity, labels, services, asr, tts, pools, env, quiet, exec } =
-        node;
+    let Node {
+        url,
+        token,
+        tls,
+        node_id,
+        capacity,
+        labels,
+        services,
+        asr,
+        tts,
+        pools,
+        env,
+        drain_at_most,
+        quiet,
+        exec,
+    } = node;
     let command = Command::new(exec, &env);
     if !can_run(command.program()) {
         return Err(Failure::new(
@@ -71,7 +85,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         version: Some(concat!("fencepost/", env!("CARGO_PKG_VERSION")).to_owned()),
         token: token.filter(|token| !token.is_empty()),
         tls: tls.options(),
-        times: Times { patience: Some(PATIENCE), ..Times::default() },
+        times: Times { patience: Some(PATIENCE), drain_max: drain_at_most, ..Times::default() },
         ..WorkerOptions::new(url, node_id.as_str())
     };
     let worker = Worker::new(options)?.with_observer(move |event| log(&node_id, event));

@@ -107,6 +107,34 @@ async fn a_node_told_to_stop_finishes_what_it_has_and_exits_0() {
 }
 
 #[tokio::test]
+async fn a_node_stops_what_runs_when_the_time_of_its_drain_is_over() {
+    let (listener, url) = listener().await;
+    let node = fencepost(&[
+        "node",
+        "--url",
+        &url,
+        "--token",
+        "t-1",
+        "--drain-at-most",
+        "0s",
+        "--exec",
+        "sleep",
+        "600",
+    ]);
+    let mut peer = Peer::welcomed(&listener).await;
+    peer.dispatch("a").await;
+    tell(&node, Signal::TERM);
+    assert_eq!(peer.heard().await, "drain");
+    // Without the option it would have as long as [`PATIENCE`].
+    let result = tokio::time::timeout(PATIENCE / 2, peer.heard()).await.expect("it is stopped");
+    let why = r#""message":"the node stopped before the attempt had finished""#;
+    assert!(result.contains(why) && result.contains(r#""ok":false"#), "{result}");
+    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(ended(node).await.status.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_node_whose_options_no_daemon_takes_exits_2_before_it_connects_and_names_them() {
     // Nobody answers there.
     let (_listener, url) = listener().await;
