@@ -88,7 +88,7 @@ pub struct Node {
 #[command(after_help = "\
 With --file, each line of the file is a job as POST /v1/jobs takes it: {\"payload\": …, \"tenant\": …}. The options give what a
 line leaves out. The command prints the ids in the order of the lines. If it is interrupted, the same --key continues it:
-jobs that were accepted are not submitted again.")]
+jobs that were accepted are not submitted again, for the 24 h (nonce.key_retention_ms) in which the daemon knows their keys.")]
 pub struct Submit {
     /// The payload: JSON, or a text that becomes a JSON string; `-` reads standard input [default: null]
     #[arg(value_name = "PAYLOAD", conflicts_with = "file")]

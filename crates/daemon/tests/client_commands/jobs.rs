@@ -618,7 +618,9 @@ async fn a_file_whose_command_is_killed_is_continued_under_its_key() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), None, "{err}");
         let key = heard.lock()[0].strip_suffix(".1").unwrap().to_owned();
-        let note = format!("if this is interrupted, the same command with --key {key} continues it\n");
+        let note = format!(
+            "if this is interrupted, within 24 h (nonce.key_retention_ms) the same command with --key {key} continues it\n"
+        );
         assert_eq!(err, if given.is_empty() { note.as_str() } else { "" });
     }
 }

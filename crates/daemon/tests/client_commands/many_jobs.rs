@@ -28,7 +28,8 @@ async fn submitted(lines: &str, answer: (u16, &str), stdout: Stdio) -> (Option<i
 #[tokio::test]
 async fn all_jobs_of_a_batch_count_as_accepted_whether_they_can_be_printed_or_not() {
     let full = || Stdio::from(File::create("/dev/full").unwrap());
-    let go_on = "To continue without submitting a job twice, run the same command with --key k\n";
+    let go_on = "To continue without submitting a job twice, within 24 h (nonce.key_retention_ms) run the same command with \
+                 --key k\n";
 
     let (status, err, _) = submitted(TWO, (202, ACCEPTED), unread()).await;
     assert_eq!((status, err.as_str()), (Some(0), "2 jobs are accepted\n"), "nothing is left to submit");

@@ -23,6 +23,8 @@ use crate::exit::{Exit, Failure};
 const TICK: Duration = Duration::from_millis(200);
 /// How many characters a key may have that batches get their keys from: a point and ten digits follow it.
 const KEY_CHARS_MAX: usize = IDEMPOTENCY_KEY_CHARS_MAX - 11;
+/// How long the daemon knows the key of a job that it has accepted: by its default, and by which setting.
+const WITHIN: &str = "within 24 h (nonce.key_retention_ms)";
 /// How many refused jobs are named on stderr; the count names all.
 const REFUSED_SHOWN: u64 = 20;
 
@@ -205,7 +207,7 @@ impl Submission<'_> {
     /// How to submit what is not accepted yet. The daemon refuses a batch with a corrected line under the batch's key.
     fn how_to_go_on(&self) -> String {
         let again = format!(
-            "To continue without submitting a job twice, run the same command with --key {}",
+            "To continue without submitting a job twice, {WITHIN} run the same command with --key {}",
             self.key
         );
         if self.counts.has_lasting_refusal() {
@@ -223,8 +225,10 @@ impl Submission<'_> {
         if key.is_some() && !self.is_key_known {
             self.is_key_known = true;
             // A process that is killed says nothing more.
-            let note =
-                format!("if this is interrupted, the same command with --key {} continues it\n", self.key);
+            let note = format!(
+                "if this is interrupted, {WITHIN} the same command with --key {} continues it\n",
+                self.key
+            );
             self.bar.suspend(|| shown::note(&note));
         }
         let (numbers, jobs): (Vec<_>, Vec<_>) =
