@@ -13,7 +13,8 @@ use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef, 
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Job {
-    /// The job's id.
+    /// The job's id. A retry by hand is another job, with an id of its own: what the handler does outside is known again by a
+    /// key of the work, in `metadata` or the payload, not by this.
     pub id: String,
     /// The attempt's number, counted from 1. A job may be tried again, here or elsewhere, while an earlier attempt still
     /// runs that has not heard of it. Each attempt has a higher number than those before it: a database that the handler
