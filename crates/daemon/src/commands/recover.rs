@@ -59,6 +59,7 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
     format!(
         "{what}\n\
          leases     {leases} ended, tokens raised, also of those to come\n\
+         jobs       those that ended since the backup run again once nodes are connected: where that harms, stop the nodes\n\
          sessions   {sessions} raised by {numbers} places\n\
          plans      {plans} raised by {numbers} numbers of events\n\
          signers    {signers} grant nothing until their next nonce is confirmed, nor do those that the ledger does not know\n\
@@ -123,6 +124,8 @@ mod tests {
         assert!(own.contains(" 16000 ms past the clock") && own.contains("--ids N"), "{own}");
         // No node counts a nonce that was granted after the backup and is not sent yet.
         assert!(own.contains("above all nonces that its senders had"), "{own}");
+        // Nothing but the nodes keeps a job from running that was done after the backup.
+        assert!(own.contains("ended since the backup run again") && own.contains("stop the nodes"), "{own}");
         let earlier = says(928_447, 50_000_000, 11_000);
         assert!(earlier.contains(" 928447 ms past the clock") && !earlier.contains("--ids N"), "{earlier}");
     }
