@@ -207,7 +207,7 @@ function Confirm({ signer, done }: { signer: Signer; done: () => void }) {
             done={done}
             ask={{
                 title: 'Confirm next nonce',
-                about: 'The ledger went back in time. Give the account\u2019s transaction count, pending transactions included, from a node that has caught up with the chain.',
+                about: 'The ledger went back in time. Stop the account\u2019s senders first. Give the account\u2019s transaction count, pending transactions included, from a node that has caught up with the chain; or, where it is higher, the next nonce above all that senders had, sent or not.',
                 danger: true,
                 fields: [{ name: 'next_nonce', label: 'Next nonce', required: true, least: 0, most: Number.MAX_SAFE_INTEGER }],
                 run: ({ next_nonce }) => send('POST', `${path('/v1/signers', signer.signer)}/confirm`, { next_nonce: Number(next_nonce) }),
