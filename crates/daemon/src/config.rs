@@ -27,7 +27,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::{Host, Url};
 
-pub use check::{other_ledger, other_tokens, token_name, unused_parameters, weak_tokens};
+pub use check::{other_ledger, other_tokens, short_keys, token_name, unused_parameters, weak_tokens};
 pub use exposed::exposed_files;
 pub use layers::{Options, Sources, changed_keys};
 use limits as l;

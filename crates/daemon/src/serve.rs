@@ -31,8 +31,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
 use crate::config::{
-    Config, Loaded, encryption, exposed_files, other_ledger, other_tokens, redact, unused_parameters,
-    weak_tokens,
+    Config, Loaded, encryption, exposed_files, other_ledger, other_tokens, redact, short_keys,
+    unused_parameters, weak_tokens,
 };
 use crate::exit::{Exit, Failure};
 use crate::logging;
@@ -438,6 +438,9 @@ fn tell_configuration(loaded: &Loaded) {
     }
     for warning in weak_tokens(config) {
         tracing::warn!(warning, "a token may be guessed");
+    }
+    if let Some(warning) = short_keys(config) {
+        tracing::warn!(warning, "idempotency keys are forgotten before holds end");
     }
     if let Some(warning) = other_ledger(loaded) {
         tracing::warn!(warning, "the ledger is another than that of the configuration file");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::shown;
 use crate::cli::CheckConfig;
 use crate::config::{
-    Loaded, exposed_files, other_ledger, other_tokens, redact, unused_parameters, weak_tokens,
+    Loaded, exposed_files, other_ledger, other_tokens, redact, short_keys, unused_parameters, weak_tokens,
 };
 use crate::exit::Failure;
 use crate::serve::{check_files, check_ids_file, check_witness, file_warnings};
@@ -23,7 +23,7 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     check_ids_file(&loaded.config)?;
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
     let others = others.chain(unused_parameters(&loaded)).chain(file_warnings(&loaded.config));
-    let others = others.chain(exposed_files(&loaded));
+    let others = others.chain(exposed_files(&loaded)).chain(short_keys(&loaded.config));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }

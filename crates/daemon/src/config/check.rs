@@ -12,7 +12,7 @@ use url::Url;
 
 use super::problem::{Problem, allowed};
 use super::{
-    Bus, Config, Ids, Loaded, Traces, address, encryption, is_loopback, is_reached_from_elsewhere,
+    Bus, Config, Ids, Loaded, Nonce, Traces, address, encryption, is_loopback, is_reached_from_elsewhere,
     limits as l, redact,
 };
 
@@ -272,6 +272,17 @@ pub fn weak_tokens(config: &Config) -> Vec<String> {
         )
     })
     .collect()
+}
+
+/// Idempotency keys that are forgotten before a hold of the default length ends: a warning, for the log.
+pub fn short_keys(config: &Config) -> Option<String> {
+    let Nonce { hold_ms, key_retention_ms, .. } = config.nonce;
+    (key_retention_ms < hold_ms).then(|| {
+        format!(
+            "nonce.key_retention_ms ({key_retention_ms}) is shorter than nonce.hold_ms ({hold_ms}): a grant that is repeated under \
+             its key after that gets another nonce, while its first hold may be live"
+        )
+    })
 }
 
 /// A variable that names another ledger than the file: a warning, for the log. Instances that are to share the PostgreSQL of the

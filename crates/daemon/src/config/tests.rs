@@ -519,6 +519,22 @@ fn a_variable_that_names_another_ledger_than_the_file_is_warned_of() {
 }
 
 #[test]
+fn idempotency_keys_that_are_forgotten_before_a_hold_ends_are_warned_of() {
+    let warned = |hold_ms: u64, key_retention_ms: u64| {
+        short_keys(&Config {
+            nonce: Nonce { hold_ms, key_retention_ms, ..Nonce::default() },
+            ..Config::default()
+        })
+    };
+    let warning = warned(2_000, 1_999).expect("it is shorter");
+    for part in ["nonce.key_retention_ms (1999)", "nonce.hold_ms (2000)"] {
+        assert!(warning.contains(part), "{part:?} is not in: {warning}");
+    }
+    assert_eq!(warned(2_000, 2_000), None);
+    assert_eq!(short_keys(&Config::default()), None);
+}
+
+#[test]
 fn the_keys_that_have_changed_are_named() {
     let before = Config::default();
     let mut after = before.clone();
