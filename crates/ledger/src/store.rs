@@ -35,11 +35,11 @@ use tokio::runtime;
 use crate::detached::{self, Effect};
 use crate::identity::{Identity, Reason, Remembered, Witness};
 use crate::ids::Grant;
-use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::Trains;
-use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable, WriteWatch};
+use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable};
 use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
+use committer::Watches;
 use durability_log::DurabilityLog;
 use failure::{read_failed, write_failed};
 use nonces::KeyPurge;
@@ -74,8 +74,7 @@ pub(crate) struct Store {
     drops_rest: DropsRest,
     key_purge: KeyPurge,
     durability_log: DurabilityLog,
-    watch: WriteWatch,
-    outage: OutageWatch,
+    watches: Watches,
     remembered: Remembered,
     call_timeout: Duration,
     /// Of a SQLite file, by the name that was given and by its own. Given back when the ledger is dropped, and by the system when
@@ -248,34 +247,32 @@ impl Store {
         self.with(way, move |mut session| Box::pin(async move { session.touch(ask).await })).await
     }
 
-    /// Lends a connection for several statements, in a task of the call's own.
+    /// Lends a connection for several statements, in a task of the call's own. That task notes what the call came to: the caller
+    /// may be gone by then.
     async fn with<T: Send + 'static>(&self, way: Way, call: impl Call<T>) -> Result<T> {
-        let (pools, limit) = (self.pools.clone(), self.call_timeout);
+        let (pools, limit, watches) = (self.pools.clone(), self.call_timeout, self.watches.clone());
         let answer = match pools {
             Pools::Postgres(pools) => {
                 let position = self.remembered.position();
                 detached::run(way.effect(), limit, async move {
-                    on_postgres(&pools, way, position, limit, call).await
+                    let answer = on_postgres(&pools, way, position, limit, call).await;
+                    watches.saw_call(way, &answer);
+                    answer
                 })
                 .await
             }
             Pools::Sqlite(pools) => {
-                detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, limit, call).await })
-                    .await
+                detached::run(way.effect(), limit, async move {
+                    let answer = on_sqlite(&pools, way, limit, call).await;
+                    watches.saw_call(way, &answer);
+                    answer
+                })
+                .await
             }
         };
-        match way {
-            Way::Writes | Way::Acquires => self.outage.saw_write(&answer),
-            // Those that write here have connections of their own, and say nothing of other writes.
-            Way::Reads | Way::KeyReads | Way::VitalReads | Way::VitalWrites | Way::Looks => {
-                self.outage.saw(&answer);
-            }
-        }
-        if let Err(error) = &answer {
-            match way.effect() {
-                Effect::Writes => self.watch.failed(error),
-                Effect::Reads => self.watch.read_failed(error),
-            }
+        // The task may go on, and has noted nothing yet.
+        if answer.as_ref().is_err_and(Error::is_late) {
+            self.watches.saw_call(way, &answer);
         }
         answer
     }
@@ -351,7 +348,7 @@ impl Store {
         }
         let is_failing = match self.takes_writes(found).await {
             Ok(true) => {
-                self.watch.passed();
+                self.watches.writes.passed();
                 false
             }
             Ok(false) => {
@@ -364,7 +361,7 @@ impl Store {
             }
         };
         if is_failing {
-            self.watch.seen();
+            self.watches.writes.seen();
         }
         is_failing
     }
@@ -537,15 +534,16 @@ impl Ledger for Store {
     }
 
     async fn check(&self) -> Result<Health> {
-        if let Some(found) = self.watch.found()
+        if let Some(found) = self.watches.writes.found()
             && self.takes_no_writes(&found).await
         {
-            return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watch.reason() });
+            return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watches.writes.reason() });
         }
-        if let (Pools::Postgres(pools), true) = (&self.pools, self.outage.lacks_connection()) {
+        if let (Pools::Postgres(pools), true) = (&self.pools, self.watches.outage.lacks_connection()) {
             // Whether there is one for a write. What is read below may go by one that is open.
-            pools.connect(self.call_timeout).await.inspect_err(|error| self.outage.write_failed(error))?;
-            self.outage.wrote();
+            let outage = &self.watches.outage;
+            pools.connect(self.call_timeout).await.inspect_err(|error| outage.write_failed(error))?;
+            outage.wrote();
         }
         let durability_warnings = match self.database() {
             Kind::Postgres => {
@@ -560,11 +558,11 @@ impl Ledger for Store {
             Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
         };
         self.durability_log.tell(&durability_warnings);
-        Ok(Health { durability_warnings, unwritable: self.watch.reason() })
+        Ok(Health { durability_warnings, unwritable: self.watches.writes.reason() })
     }
 
     fn unwritable(&self) -> Option<Unwritable> {
-        self.watch.recent_reason()
+        self.watches.writes.recent_reason()
     }
 
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {

@@ -1,14 +1,17 @@
-//! What commits a train: one transaction on a session of either database, which the database's own committer has.
+//! What commits a train: one transaction on a session of either database, which the database's own committer has; and what is
+//! noted of trains and of other calls.
 
+use super::Way;
 use super::failure::{self, write_failed};
 use crate::Error;
+use crate::detached::Effect;
 use crate::identity::Mark;
 use crate::outage::OutageWatch;
 use crate::sql::{Session, Transaction};
 use crate::train::{CommitBatch, TrainError};
 use crate::unwritable::WriteWatch;
 
-/// Where a committer notes what its trains came to.
+/// Where is noted what trains and other calls came to. All clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Watches {
     pub(super) writes: WriteWatch,
@@ -56,6 +59,23 @@ impl Watches {
         match arrival {
             Err(TrainError::Failed(error)) => self.failed(error),
             Ok(_) | Err(TrainError::Spoiled(_)) => self.outage.wrote(),
+        }
+    }
+
+    /// Notes what a call came to that is no train.
+    pub(super) fn saw_call<T>(&self, way: Way, answer: &Result<T, Error>) {
+        match way {
+            Way::Writes | Way::Acquires => self.outage.saw_write(answer),
+            // Those that write here have connections of their own, and say nothing of other writes.
+            Way::Reads | Way::KeyReads | Way::VitalReads | Way::VitalWrites | Way::Looks => {
+                self.outage.saw(answer);
+            }
+        }
+        if let Err(error) = answer {
+            match way.effect() {
+                Effect::Writes => self.writes.failed(error),
+                Effect::Reads => self.writes.read_failed(error),
+            }
         }
     }
 

@@ -9,11 +9,12 @@ use domain::job::Requirements;
 use domain::session::{Ordering, Spec};
 use domain::{InstanceId, Resource, SequenceName, SessionId, SignerId};
 use sqlx::sqlite::SqliteJournalMode;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::super::{PROBE, Pools, on_sqlite};
 use super::*;
-use crate::unwritable::PROBE_NAME;
+use crate::unwritable::{PROBE_BYTES, PROBE_NAME};
 use crate::{
     Acquisition, Identity, Ids as _, Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Reason,
     Renewal, Renewed, Sessions as _, Unwritable, Witness,
@@ -69,6 +70,31 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
     ledger.register(&large).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_write_came_to_is_noted_also_where_its_caller_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    limit_pages(&ledger, true).await;
+    let (go, gone) = oneshot::channel::<()>();
+    let large = ledger.ask(&PROBE).bind(PROBE_NAME).bind(PROBE_BYTES);
+    let write = ledger.with(Way::Writes, move |mut session| {
+        Box::pin(async move {
+            let _ = gone.await;
+            session.touch(large).await
+        })
+    });
+    assert!(tokio::time::timeout(Duration::ZERO, write).await.is_err(), "it waits");
+    assert_eq!(ledger.unwritable(), None);
+    go.send(()).unwrap();
+    let is_noted = async {
+        while ledger.unwritable() != Some(Unwritable::DiskFull) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_millis(CALL_TIMEOUT_MS), is_noted);
+    in_time.await.expect("nobody else notes it");
 }
 
 #[tokio::test]
