@@ -13,7 +13,6 @@ use std::time::Instant;
 
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::uncut::uncut;
 use domain::job::{Outcome, State as JobState};
 use domain::{BulkId, IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use ledger::{
@@ -230,22 +229,15 @@ async fn matched(
             let detail = "jobs are counted for too many bulk operations, in all or of this token; try again";
             return Err(Refusal::new(Code::Overloaded, detail));
         };
-        let (ledger, filter) = (ledger::Handle::clone(&state.ledger), filter.clone());
         behind = if sees.everything() {
-            let count = uncut(async move {
-                let _turn = turn;
-                ledger.count_bulk(action, &filter, before, behind, BULK_COUNT_ROWS).await
-            });
-            let count = state.read(count).await?;
+            let count = state.ledger.count_bulk(action, &filter, before, behind, BULK_COUNT_ROWS);
+            let count = state.read(ledger::keeping(turn, count)).await?;
             jobs += count.jobs;
             count.read_to
         } else {
             let scan = BulkScan { behind, jobs_max: BULK_SEEN_PAGE, rows_max: BULK_SCAN_ROWS };
-            let found = uncut(async move {
-                let _turn = turn;
-                ledger.next_of_bulk(action, &filter, before, scan).await
-            });
-            let found = state.read(found).await?;
+            let found = state.ledger.next_of_bulk(action, &filter, before, scan);
+            let found = state.read(ledger::keeping(turn, found)).await?;
             let next = found.next(&scan);
             // They are read by their keys, without a turn.
             let is_seen = async |id: &JobId| {

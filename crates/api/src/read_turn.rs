@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-/// A turn, until it is dropped. A read goes on when its caller leaves, so it belongs to a task that does so as well
-/// ([`actors::uncut`]), and not to the handler of the request.
+/// A turn, until it is dropped. A read may go on when its caller leaves, or when its time is over. So the calls to the ledger are
+/// to keep the turn ([`ledger::keeping`]), and not the handler of the request alone.
 pub struct ReadTurn {
     _of_token: Option<OwnedMutexGuard<()>>,
     _of_all: OwnedSemaphorePermit,

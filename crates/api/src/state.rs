@@ -85,7 +85,7 @@ pub struct State {
     /// A thread works on bulk operations.
     pub bulk_started: AtomicBool,
     /// Turns to look for the next jobs of a bulk operation.
-    pub bulk_scans: Semaphore,
+    pub bulk_scans: Arc<Semaphore>,
     /// Turns for dry runs of retries of tasks.
     pub retry_dry_runs: Arc<Semaphore>,
     /// Turns to count the jobs of a bulk operation that is to begin.
@@ -145,7 +145,7 @@ impl State {
             lease_counts: Recent::default(),
             bulk_woken: Notify::new(),
             bulk_started: AtomicBool::new(false),
-            bulk_scans: Semaphore::new(settings.bulk_scans_at_once),
+            bulk_scans: Arc::new(Semaphore::new(settings.bulk_scans_at_once)),
             retry_dry_runs: Arc::new(Semaphore::new(RETRY_DRY_RUNS_AT_ONCE)),
             bulk_counts: Arc::new(Semaphore::new(settings.bulk_scans_at_once.div_ceil(2))),
             settings,

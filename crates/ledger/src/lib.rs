@@ -51,6 +51,7 @@ pub use bulk::{
     BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkCount, BulkFound, BulkMade, BulkRecord, BulkScan,
     BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk,
 };
+pub use detached::keeping;
 pub use error::{Error, Result};
 pub use folders::make_folder_of;
 pub use identity::{Identity, Reason, Server, Witness};

@@ -313,10 +313,10 @@ impl Worker {
             BulkScan { behind: bulk.behind, jobs_max, rows_max }
         };
         let look = async |rows: u32| {
-            let next = state.ledger.next_of_bulk(bulk.action, &filter, bulk.before, scan(rows));
             // The wait for a turn does not count as the statement's time. Nobody closes the semaphore.
-            let _turn = state.bulk_scans.acquire().await.ok();
-            state.ask(state.settings.request_timeout, next).await
+            let turn = Arc::clone(&state.bulk_scans).acquire_owned().await.ok();
+            let next = state.ledger.next_of_bulk(bulk.action, &filter, bulk.before, scan(rows));
+            state.ask(state.settings.request_timeout, ledger::keeping(turn, next)).await
         };
         let mut size = self.scan_size.get();
         let found = in_time(self.id, &mut size, look).await;

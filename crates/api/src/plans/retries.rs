@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::plans::RetryRequest;
-use actors::uncut::uncut;
 use domain::{TaskId, TenantId};
 use ledger::{JobKey, TaskRecord};
 use wire::Code;
@@ -176,13 +175,8 @@ async fn dry_run(
         let detail = "too many dry runs of retries come at once, in all or of this token; try again";
         return Err(Refusal::new(Code::Overloaded, detail));
     };
-    let reader = Arc::clone(state);
-    // All is read to its end, and the turn is over then, also where the caller leaves.
-    let retried = uncut(async move {
-        let _turn = turn;
-        would_be(&reader, principal.sees(), &task, wanted).await
-    });
-    state.call(retried).await
+    let retried = would_be(state, principal.sees(), &task, wanted);
+    state.call(ledger::keeping(turn, retried)).await
 }
 
 /// The task as the retry would make it.
