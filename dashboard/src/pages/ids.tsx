@@ -25,7 +25,7 @@ function Segments({ query }: { query: URLSearchParams }) {
             <Listed
                 of={polled}
                 cursor={cursor}
-                empty={<>No segment yet. <code>fencepost id segment order --step 1000</code> or <code>PUT /v1/ids/segments/order</code> makes one.</>}
+                empty={<>No segment yet. <code>fencepost id set-segment order --step 1000</code> or <code>PUT /v1/ids/segments/order</code> makes one.</>}
                 label="Segments"
                 id={(it) => it.tag}
                 columns={[
