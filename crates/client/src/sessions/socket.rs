@@ -66,10 +66,17 @@ impl Sessions<'_> {
     /// [`Remains::after_seq`] or [`SessionSocket::after_seq`] to continue where another socket ended.
     ///
     /// # Errors
-    /// [`Error`], as any call: `not_found` for a session that does not exist. This only checks that the
+    /// [`Error`], as any call: `not_found` for a session that does not exist. [`Error::Unusable`] for a number that the
+    /// session has not given yet, as that of another session: results up to it would be left out. This only checks that the
     /// session exists; [`Happening::Connected`] comes later.
     pub async fn connect(&self, id: &str, after_seq: u64) -> Result<SessionSocket> {
         let session = self.get(id).await?;
+        let last_seq = session.last_seq;
+        if after_seq > last_seq {
+            return Err(Error::Unusable(format!(
+                "after_seq is {after_seq}, and the last number of the session is {last_seq}: is it that of another session?"
+            )));
+        }
         Ok(SessionSocket::start(self.0, id, session.ordering, after_seq, Pace::default()))
     }
 }

@@ -20,6 +20,7 @@ use super::socket::WAITING_MAX;
 use super::*;
 use crate::Error;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
+use crate::transport::stand_in::{Act, StandIn, client};
 
 /// One connection of a session's client.
 struct Peer {
@@ -120,6 +121,20 @@ async fn a_job_is_sent_accepted_and_told_of_and_a_close_says_goodbye() {
     let close = tokio::spawn(socket.close());
     assert_eq!(peer.hear().await, Err(Some(1000)));
     assert_eq!(close.await.unwrap(), Remains { after_seq: 8, unaccepted: Vec::new() });
+}
+
+#[tokio::test]
+async fn a_number_that_the_session_has_not_given_yet_is_refused() {
+    let session = r#"{"id":"s","owner":null,"tenant":null,"ordering":"strict","route":null,"pool":null,"requires":[],
+        "idle_ms":1000,"idle_for_ms":1,"created_at":"2026-11-25T02:36:39.627000Z","closed_at":null,
+        "jobs":{"created":0,"dispatched":0,"running":0,"finished":3},"last_seq":3,"last_node":null}"#;
+    let answer = || Act::Answer(200, "", session.to_owned());
+    let instance = StandIn::playing(vec![answer(), answer()]).await;
+    let fencepost = client(&[&instance]);
+    let refused = fencepost.sessions().connect("s", 4).await;
+    assert!(matches!(refused, Err(Error::Unusable(_))), "{refused:?}");
+    let socket = fencepost.sessions().connect("s", 3).await.unwrap();
+    assert_eq!(socket.after_seq(), 3);
 }
 
 #[tokio::test]
