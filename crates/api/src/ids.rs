@@ -125,7 +125,7 @@ pub async fn segment(request: HttpRequest, state: Shared) -> Answer {
 ///
 /// Fields that the body names change, and the others stay. `start` can only rise, past all ids that were
 /// given out; otherwise the answer is `conflict`. This instance uses the new start at once, the others when
-/// their ranges are used up.
+/// their ranges are used up, or when they get the same request.
 #[utoipa::path(
     put, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "change_segment",
     params(("tag" = String, Path, description = "The tag, 1 to 128 letters, digits and . _ : @ -")),
@@ -159,7 +159,7 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
 /// Takes numbers of a sequence
 ///
 /// Each number is higher than all that were granted before, on any instance. Each grant is a commit; waiting
-/// requests share one.
+/// requests share one. A grant whose answer is lost leaves a gap.
 #[utoipa::path(
     get, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "take_sequence",
     params(

@@ -22,9 +22,9 @@ use crate::{Client, Result};
 /// // Snowflakes need no setup, and rise by time. Ask for many at once: each call is a request.
 /// let orders = fencepost.ids().snowflakes(1_000).await?.ids;
 /// // A sequence is made once, with the scope `admin`; to make it again changes nothing.
-/// fencepost.ids().set_sequence("invoice", &SequenceRequest::default()).await?;
-/// let invoice: u64 = fencepost.ids().sequence("invoice", 1).await?.ids[0].parse()?;
-/// println!("{} ids of orders, and invoice {invoice}", orders.len());
+/// fencepost.ids().set_sequence("ticket", &SequenceRequest::default()).await?;
+/// let ticket: u64 = fencepost.ids().sequence("ticket", 1).await?.ids[0].parse()?;
+/// println!("{} ids of orders, and ticket {ticket}", orders.len());
 /// # Ok(())
 /// # }
 /// ```

@@ -79,7 +79,7 @@ pub enum Id {
         /// The smallest range that an instance takes, in ids [default: 1000]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEGMENT_STEP_MAX))]
         step: Option<u64>,
-        /// The next number; it can only rise [default: 1]
+        /// The next number; it can only rise. Other instances first use up the ids in their memory [default: 1]
         #[arg(long, value_name = "ID", value_parser = number())]
         start: Option<u64>,
         /// A description
