@@ -36,8 +36,8 @@ use socket::Socket;
 /// Opens a session
 ///
 /// One instance owns a session and runs its jobs in the session's order. Repetitions of the same request under one
-/// `Idempotency-Key` get the same session for 24 hours. A token that has as many open sessions as it may have gets
-/// `overloaded`.
+/// `Idempotency-Key` get the same session for 24 hours, also when it is closed by then. A token that has as many open
+/// sessions as it may have gets `overloaded`.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session",
     params(("Idempotency-Key" = Option<String>, Header, description = KEY)),
@@ -146,12 +146,14 @@ pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Connects a session's client
 ///
 /// A WebSocket with JSON text frames, each with its `type`. The client sends `job`. The daemon sends
-/// `accepted`, `progress`, `result` and `problem`. With `after_seq` it first sends the results after that number.
+/// `accepted`, `progress`, `result` and `problem`. With `after_seq` it first sends the results after that number; without
+/// it, results of jobs that ended before are not sent.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/ws", tag = "sessions", operation_id = "connect_client",
     params(
         ("id" = String, Path, description = ID),
-        ("after_seq" = Option<u64>, Query, description = "The sequence number up to which the client has all results"),
+        ("after_seq" = Option<u64>, Query, description = "The sequence number, in this session, up to which the client has \
+                                                          all results; 0 for all that are kept"),
     ),
     responses((status = 101, description = "The socket is open")),
 )]

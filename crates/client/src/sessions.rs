@@ -93,7 +93,7 @@ impl Client {
 
 impl Sessions<'_> {
     /// Opens a session; when this returns it is durable. Under one `key` the same request is the same session
-    /// for 24 hours, on any instance. Without it the library makes one for this call.
+    /// for 24 hours, on any instance, also when it is closed by then. Without it the library makes one for this call.
     ///
     /// # Errors
     /// [`crate::Error`].

@@ -67,7 +67,8 @@ pub struct SessionRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false, default = "strict")]
     pub ordering: Option<Ordering>,
-    /// The session is closed after this time without a submitted or finished job, in milliseconds.
+    /// The session is closed after this time without a submitted, finished or unfinished job, in milliseconds. Open sockets
+    /// do not count.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
