@@ -125,7 +125,8 @@ pub async fn segment(request: HttpRequest, state: Shared) -> Answer {
 ///
 /// Fields that the body names change, and the others stay. `start` can only rise, past all ids that were
 /// given out; otherwise the answer is `conflict`. This instance uses the new start at once, the others when
-/// their ranges are used up, or when they get the same request.
+/// their ranges are used up, or when they get the same request. After a recovery of the ledger, a tag that it does not know
+/// is made with a `start` alone, until `fencepost recover --unknown-signers-are-new`; otherwise the answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "change_segment",
     params(("tag" = String, Path, description = "The tag, 1 to 128 letters, digits and . _ : @ -")),
@@ -180,7 +181,8 @@ pub async fn sequence(request: HttpRequest, state: Shared) -> Answer {
 /// Creates or changes a sequence
 ///
 /// Fields that the body names change, and the others stay. `start` can only rise, past all numbers that were
-/// granted; otherwise the answer is `conflict`.
+/// granted; otherwise the answer is `conflict`. After a recovery of the ledger, a sequence that it does not know is made with
+/// a `start` alone, until `fencepost recover --unknown-signers-are-new`; otherwise the answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "change_sequence",
     params(("name" = String, Path, description = "The sequence, 1 to 128 letters, digits and . _ : @ -")),
@@ -314,6 +316,11 @@ fn put<Record>(
             let detail = format!("start only rises: all below {} is given out already", next(&record));
             Err(Refusal::new(Code::Conflict, detail))
         }
+        Put::StartUnknown => Err(Refusal::new(
+            Code::Conflict,
+            "the ledger was recovered from an older state, which may lack this name: set start, above all that was given under \
+             it, or to 1 if it is new",
+        )),
         Put::Full => Err(Refusal::new(
             Code::Conflict,
             format!("there are {max} {what} already, and there may be no more"),
@@ -366,5 +373,12 @@ mod tests {
         let refused = put::<()>(Put::Full, (SEQUENCES_MAX, "sequences"), |_| 0).unwrap_err();
         let expected = "there are 100000 sequences already, and there may be no more".to_owned();
         assert_eq!(refused.code_and_detail(), (Code::Conflict, expected));
+    }
+
+    #[test]
+    fn what_a_recovered_ledger_may_have_lost_is_refused_without_a_start() {
+        let refused = put::<()>(Put::StartUnknown, (SEQUENCES_MAX, "sequences"), |_| 0).unwrap_err();
+        let (code, detail) = refused.code_and_detail();
+        assert!(code == Code::Conflict && detail.contains("set start"), "{detail}");
     }
 }

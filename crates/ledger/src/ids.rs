@@ -153,6 +153,9 @@ pub enum Put<Record> {
     Done(Record),
     /// The start named is below what is given out already. Nothing changed; so it stands.
     StartTaken(Record),
+    /// The ledger does not know it, and may have lost it: it was recovered from an older state, and nobody has said since that
+    /// unknown signers are new. No start is named, and the first one may have been given out. Nothing changed.
+    StartUnknown,
     /// There are too many of them.
     Full,
 }
@@ -213,7 +216,8 @@ pub trait Ids: Send + Sync {
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken>;
 
     /// Makes a tag, or changes what is named of it. The audit entry gets all that operators set of the tag, as it was and as it
-    /// becomes. Where all of it is so already, nothing is changed, nor noted.
+    /// becomes. Where all of it is so already, nothing is changed, nor noted. A recovered ledger that may have lost the tag makes
+    /// it with a start alone ([`Put::StartUnknown`]).
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.

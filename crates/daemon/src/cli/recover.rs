@@ -20,7 +20,7 @@ pub struct Recover {
     #[arg(long)]
     pub dry_run: bool,
     /// From now on a signer that the ledger does not know grants from its first nonce. First confirm all signers that may have
-    /// been granted nonces between the backup and the recovery
+    /// been granted nonces between the backup and the recovery, and set the segments and sequences again that were made by then
     #[arg(long, conflicts_with_all = ["ids", "lead_ms"])]
     pub unknown_signers_are_new: bool,
     /// Skip at least so many ids of each segment and numbers of each sequence: more than were given since the backup. (What

@@ -70,6 +70,7 @@ fn told(recovery: &Recovery, Margins { numbers, lead_ms }: Margins, what: &str) 
          `fencepost nonce list` shows the signers as recovering. Stop their senders. Confirm each from its chain, and\n\
          above all nonces that its senders had; confirm those that it does not show as well:\n\
          fencepost nonce confirm SIGNER N      (POST /v1/signers/SIGNER/confirm {{\"next_nonce\": N}})\n\
+         Set sequences and segments that were made since the backup again, each with a start above all that it gave.\n\
          Then let new signers grant: fencepost recover --unknown-signers-are-new\n"
     )
 }

@@ -33,6 +33,7 @@ const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
 const SEQUENCE_LOCK: Statement = statement!("id_sequence_lock");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
 const SEQUENCE_CREATE: Statement = statement!(both "id_sequence_create");
+const UNKNOWN_WAIT: Statement = statement!(both "recovery_unknown_wait");
 
 impl Store {
     /// Begins an ask of a statement that is fenced by a worker number's lease.
@@ -163,6 +164,12 @@ where
     row.map(Record::try_from).transpose().map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
+/// Whether what the ledger does not know may have been there: it was recovered from an older state.
+async fn may_be_lost(transaction: &mut Transaction<'_>) -> sqlx::Result<bool> {
+    let ask = UNKNOWN_WAIT.on(transaction.kind());
+    Ok(transaction.optional::<(bool,)>(ask).await?.is_some_and(|(waits,)| waits))
+}
+
 /// Changes a tag or makes it, and notes that, between BEGIN and COMMIT. Its row is locked while it is looked at: another instance
 /// may change it at the same time. On PostgreSQL the lock is a write, so that what is found done is answered when a synchronous
 /// standby has it.
@@ -176,6 +183,9 @@ async fn put_segment(
     let lock = || SEGMENT_LOCK.on(kind).bind(tag.as_str());
     let mut known: Option<SegmentRecord> = found::<SegmentRow, _>(transaction, lock()).await?;
     if known.is_none() {
+        if change.start.is_none() && may_be_lost(transaction).await? {
+            return Ok(Decided::Rollback(Put::StartUnknown));
+        }
         let (start, step, description) = change.made();
         let create = SEGMENT_CREATE
             .on(kind)
@@ -221,6 +231,9 @@ async fn put_sequence(
     let lock = || SEQUENCE_LOCK.on(kind).bind(sequence.as_str());
     let mut known: Option<SequenceRecord> = found::<SequenceRow, _>(transaction, lock()).await?;
     if known.is_none() {
+        if change.start.is_none() && may_be_lost(transaction).await? {
+            return Ok(Decided::Rollback(Put::StartUnknown));
+        }
         let (start, increment) = change.made();
         let create = SEQUENCE_CREATE
             .on(kind)

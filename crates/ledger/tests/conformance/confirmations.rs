@@ -6,12 +6,12 @@ use domain::nonce::{
 use domain::{SignerId, TxHash};
 use ledger::{
     AuditFilter, Batch, CONFIRMED_AT_ONCE_MAX, CONFIRMED_HOLES_MAX, CONFIRMED_NONCES_MAX, Confirmation,
-    Migrate, NonceFilter, RECOVERED_TOKENS, Verdict,
+    NonceFilter, RECOVERED_TOKENS, Verdict,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, hold, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
-use crate::recovery::{is_recovering, recovered};
+use crate::recovery::{is_recovering, recovered, with_new_signers};
 
 /// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
 pub async fn with_all_states(b: Bench) -> (Bench, SignerId) {
@@ -168,15 +168,6 @@ pub async fn a_nonce_that_was_used_is_not_confirmed_as_the_next_one(b: Bench) {
     // The chain may wait for an open one below a used one.
     assert_eq!(b.ledger.confirm_signer(&s, nonce(0), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "QCQQQ");
-}
-
-/// An operator says that signers without a row are new.
-async fn with_new_signers(b: Bench) -> Bench {
-    let Bench { ledger, options, database, _folder } = b;
-    ledger.close().await;
-    drop(ledger);
-    ledger::let_new_signers_grant(&options, Migrate::Check, &by()).await.unwrap();
-    Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder }
 }
 
 pub async fn a_confirmation_may_be_repeated_and_changes_nothing_then(b: Bench) {

@@ -124,6 +124,7 @@ on_every_ledger! {
         no_worker_number_is_used_until_all_marks_are_past_that_may_have_been_committed,
         a_later_recovery_with_a_shorter_lead_says_how_far_the_marks_are,
         a_recovery_skips_the_ranges_that_instances_may_have_in_memory,
+        what_a_recovered_ledger_may_have_lost_begins_where_its_request_says,
         a_recovery_names_the_sequences_and_segments_that_it_takes_to_their_end,
         a_trial_changes_nothing_and_migrates_no_tables;
     confirmations:

@@ -184,6 +184,15 @@ async fn recovered_by(b: Bench, numbers: i64, is_trial: bool) -> (Bench, ledger:
     (Bench { ledger, options, database, _folder }, recovery)
 }
 
+/// An operator says that signers without a row are new.
+pub async fn with_new_signers(b: Bench) -> Bench {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    ledger::let_new_signers_grant(&options, Migrate::Check, &by()).await.unwrap();
+    Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder }
+}
+
 pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
     let (me, s) = (owner("a"), signer("s"));
     with_numbers(&b).await;
@@ -382,6 +391,35 @@ pub async fn a_recovery_skips_the_ranges_that_instances_may_have_in_memory(b: Be
     execute(&b.options.url, "UPDATE id_segment SET next = 9223372036854775000").await;
     (b, _) = recovered_by(b, RECOVERED_NUMBERS_MIN, false).await;
     assert_eq!(b.ledger.take_range(&tag(), 1).await.unwrap(), RangeTaken::Exhausted);
+}
+
+pub async fn what_a_recovered_ledger_may_have_lost_begins_where_its_request_says(b: Bench) {
+    with_numbers(&b).await;
+    let (b, _) = recovered(b, false).await;
+    // Those that it knows stay as they are.
+    with_numbers(&b).await;
+    let (lost_tag, lost_sequence) =
+        (SegmentTag::parse("lost").unwrap(), SequenceName::parse("lost").unwrap());
+    let by_default = SegmentChange { step: Some(10), ..SegmentChange::default() };
+    let made = b.ledger.put_segment(&lost_tag, &by_default, &by()).await.unwrap();
+    assert!(matches!(made, Put::StartUnknown), "{made:?}");
+    let made = b.ledger.put_sequence(&lost_sequence, &SequenceChange::default(), &by()).await.unwrap();
+    assert!(matches!(made, Put::StartUnknown), "{made:?}");
+    assert!(b.ledger.segment(&lost_tag).await.unwrap().is_none());
+    assert!(b.ledger.sequence(&lost_sequence).await.unwrap().is_none());
+    let from = SegmentChange { start: Some(500), ..SegmentChange::default() };
+    let made = b.ledger.put_segment(&lost_tag, &from, &by()).await.unwrap();
+    assert!(matches!(made, Put::Done(_)), "{made:?}");
+    let from = SequenceChange { start: Some(500), increment: None };
+    let made = b.ledger.put_sequence(&lost_sequence, &from, &by()).await.unwrap();
+    assert!(matches!(made, Put::Done(_)), "{made:?}");
+    let granted = b.ledger.grant_sequence(&lost_sequence, 1).await.unwrap();
+    assert_eq!(granted, SequenceGrant::Granted { first: 500, increment: 1 });
+    // Somebody says that what it does not know is new.
+    let b = with_new_signers(b).await;
+    let new = SequenceName::parse("new").unwrap();
+    let made = b.ledger.put_sequence(&new, &SequenceChange::default(), &by()).await.unwrap();
+    assert!(matches!(made, Put::Done(_)), "{made:?}");
 }
 
 pub async fn a_recovery_names_the_sequences_and_segments_that_it_takes_to_their_end(b: Bench) {
