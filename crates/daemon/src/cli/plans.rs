@@ -225,7 +225,7 @@ pub struct RetryOptions {
     #[arg(long, value_name = "JSON", value_parser = json_object)]
     context_patch: Option<Json>,
     /// A corrected definition: a file with the list of all stages as JSON; `-` reads standard input. The stages that the
-    /// new run skips must be the same as before
+    /// new run skips must be the same as before; the others may be changed, left out or added
     #[arg(long, value_name = "FILE")]
     pub stages: Option<PathBuf>,
     /// Another configuration of the tenant

@@ -80,10 +80,12 @@ impl TaskSpec {
 }
 
 impl StageSpec {
-    /// Whether it does what another one does: its name, payload and needs. How patiently it is tried may differ.
+    /// Whether it does what another one does: its name, payload and needs. How patiently it is tried may differ, and so may the
+    /// blanks between the parts of its payload.
     #[must_use]
     pub fn does_as(&self, other: &Self) -> bool {
-        (&self.name, &self.payload, &self.needs) == (&other.name, &other.payload, &other.needs)
+        (&self.name, &self.needs) == (&other.name, &other.needs)
+            && without_blanks(&self.payload).eq(without_blanks(&other.payload))
     }
 
     /// A stage with this payload that asks for nothing else.
@@ -196,6 +198,21 @@ fn check_stage(stage: &StageSpec, is_new_name: bool) -> Result<(), InvalidAt> {
     Ok(())
 }
 
+/// The bytes of a JSON text but for the blanks between its parts: programs that read a file and write it again change those.
+fn without_blanks(json: &str) -> impl Iterator<Item = u8> {
+    let (mut is_in_text, mut is_escaped) = (false, false);
+    json.bytes().filter(move |&byte| {
+        let was_in_text = is_in_text;
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_text,
+            b'"' => is_in_text = !is_in_text,
+            _ => {}
+        }
+        was_in_text || !matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+    })
+}
+
 fn invalid<E: From<Invalid>>(what: &'static str, expected: String) -> Result<(), E> {
     Err(Invalid { what, expected }.into())
 }
@@ -229,6 +246,23 @@ mod tests {
 
     fn task(tenant: &str) -> TaskSpec {
         TaskSpec::new(TenantId::parse(tenant).unwrap(), [stage("a"), stage("b")])
+    }
+
+    #[test]
+    fn a_stage_does_the_same_however_its_payload_is_laid_out() {
+        let does_as = |one: &str, other: &str| StageSpec::new("s", one).does_as(&StageSpec::new("s", other));
+        let payload = r#"{"sql":"a \"b\\","at":[1,null]}"#;
+        let laid_out = payload.replace('{', "{\n  ").replace(':', ": ").replace(',', " ,\r\n\t");
+        assert!(does_as(payload, &laid_out), "{laid_out}");
+        for other in [
+            r#"{"sql":"a\"b\\","at":[1,null]}"#,
+            r#"{"sql":"a \" b\\","at":[1,null]}"#,
+            r#"{"at":[1,null],"sql":"a \"b\\"}"#,
+            r#"{"sql":"a \"b\\","at":[1.0,null]}"#,
+        ] {
+            assert!(!does_as(payload, other), "{other}");
+        }
+        assert!(!StageSpec::new("s", "1").does_as(&StageSpec::new("t", "1")));
     }
 
     #[test]

@@ -275,7 +275,8 @@ pub struct TaskRetryRequest {
     )]
     #[schema(nullable = false, value_type = Option<Object>)]
     pub context_patch: Option<Json>,
-    /// A corrected definition. The stages that the new run skips must be the same as before.
+    /// A corrected definition: all stages. Those that the new run skips must have the same `name`, `payload`, `requires`, `pool` and
+    /// `route` as before; blanks between the parts of a payload do not count. The others may be changed, left out or added.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stages")]
     #[schema(nullable = false, min_items = 1, max_items = 100)]
     pub stages: Option<Vec<StageRequest>>,
