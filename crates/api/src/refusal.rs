@@ -170,7 +170,7 @@ impl Refusal {
     /// `tenant_locked` without the task that has the lock, and without its plan.
     pub fn without_locking_task(self) -> Self {
         self.with(|problem| {
-            problem.detail = locked_by_another(problem.tenant.as_deref().unwrap_or_default());
+            problem.detail = locked_by(problem.tenant.as_deref().unwrap_or_default(), "another task");
             (problem.plan, problem.task) = (None, None);
         })
     }
@@ -332,8 +332,8 @@ fn stage_of(refused: &Refused) -> Option<u32> {
 fn tenant_locked(locker: &Locker) -> Refusal {
     let tenant = &locker.tenant;
     let detail = match locker.task {
-        Some(task) => format!("the tenant {tenant} is locked by task {task}"),
-        None => locked_by_another(tenant.as_str()),
+        Some(task) => locked_by(tenant.as_str(), &format!("task {task}")),
+        None => locked_by(tenant.as_str(), "another task"),
     };
     Refusal::new(Code::TenantLocked, detail).with(|problem| {
         problem.tenant = Some(tenant.to_string());
@@ -342,8 +342,12 @@ fn tenant_locked(locker: &Locker) -> Refusal {
     })
 }
 
-fn locked_by_another(tenant: &str) -> String {
-    format!("the tenant {tenant} is locked by another task")
+/// Why a tenant's lock is not to be had, and when it is: no request waits for one.
+fn locked_by(tenant: &str, holder: &str) -> String {
+    format!(
+        "the tenant {tenant} is locked by {holder}; send the request again once that is SUCCEEDED or CANCELLED, and no attempt \
+         of it runs any more"
+    )
 }
 
 impl From<ids::snowflake::Refusal> for Refusal {
@@ -692,6 +696,7 @@ mod tests {
         assert_eq!(problem.tenant.as_deref(), Some("t"));
         assert_eq!(problem.task, Some(task.to_string()));
         assert_eq!(problem.plan, Some(plan.to_string()));
-        assert_eq!(problem.detail, format!("the tenant t is locked by task {task}"));
+        let why = format!("the tenant t is locked by task {task}; send the request again once");
+        assert!(problem.detail.starts_with(&why), "{}", problem.detail);
     }
 }

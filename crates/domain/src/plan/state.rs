@@ -223,10 +223,18 @@ impl fmt::Display for Refused {
             }
             Self::UnknownCheckpoint => f.write_str("the task has no such checkpoint"),
             Self::StillRunning => f.write_str("the task still runs, or waits for its turn"),
-            Self::StageUnknown(at) => write!(f, "stage {} is UNKNOWN, and nobody has resolved it", at + 1),
-            Self::DefinitionChanged(at) => {
-                write!(f, "stage {} is completed, and the corrected definition changes it", at + 1)
-            }
+            Self::StageUnknown(at) => write!(
+                f,
+                "stage {} is UNKNOWN, and nobody has resolved it: find out what it did, and resolve it as done or not_done \
+                 before the retry",
+                at + 1
+            ),
+            Self::DefinitionChanged(at) => write!(
+                f,
+                "stage {} is completed, and the corrected definition lacks it, or has another name, payload, requires, pool \
+                 or route for it",
+                at + 1
+            ),
             Self::TooMany(what, max) => write!(f, "the task has the {max} {what} that it may have"),
         }
     }

@@ -19,8 +19,16 @@ impl StepBuilder {
     ) -> Result<(), Refused> {
         let at = self.place(task)?;
         let state = *self.task(at).stages.get(stage).ok_or(Refused::UnknownStage)?;
-        if state.status != StageStatus::Unknown {
-            return Err(refused("only a stage that is UNKNOWN can be resolved"));
+        match state.status {
+            StageStatus::Unknown => {}
+            // The person knows more than its job.
+            StageStatus::Failed => {
+                return Err(refused(
+                    "the stage is FAILED, and only one that is UNKNOWN can be resolved: a retry runs it again, or goes on \
+                     behind it where the corrected definition leaves it out, since it did its work",
+                ));
+            }
+            _ => return Err(refused("only a stage that is UNKNOWN can be resolved")),
         }
         if job.is_some() && job != state.job {
             return Err(refused("the stage has another job by now than the one that the request names"));

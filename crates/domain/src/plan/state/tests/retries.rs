@@ -34,6 +34,29 @@ fn an_unknown_stage_runs_again_only_by_somebodys_word() {
     assert_eq!(rig.begun(), [(0, 1)]);
 }
 
+#[test]
+fn a_stage_that_failed_and_did_its_work_is_left_out_of_the_retry() {
+    let mut rig = Rig::started(3);
+    rig.complete(0);
+    rig.fail(0);
+    let failed = rig.task(0).waits_for.unwrap();
+    let done =
+        Command::Resolve { task: id(0), stage: 1, job: None, resolution: Resolution::Done(Some("7".into())) };
+    let Err(Refused::Status(why)) = rig.apply(done) else { panic!("its job has said how it ended") };
+    assert!(why.contains("leaves it out"), "{why}");
+    let stages = &rig.task(0).spec.stages;
+    let left = [stages[0].clone(), stages[2].clone()];
+    rig.retry(0, |retry| (retry.stages, retry.context) = (Some(left.into()), Some("7".into()))).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    assert_eq!((rig.begun(), rig.stages(0).len(), &*rig.task(0).context()), (vec![(0, 1)], 2, "7"));
+    assert_eq!(&*rig.task(0).stage(1).name, "stage-2");
+    // What is completed may not be left out.
+    rig.complete(0);
+    assert_eq!(rig.status(0), TaskStatus::Succeeded);
+    let lacks = Refused::DefinitionChanged(0).to_string();
+    assert!(lacks.starts_with("stage 1 is completed") && lacks.contains("lacks it"), "{lacks}");
+}
+
 fn refused_unless_unknown() -> Refused {
     Refused::Status("only a stage that is UNKNOWN can be resolved".to_owned())
 }

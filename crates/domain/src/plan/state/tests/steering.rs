@@ -527,6 +527,42 @@ fn a_task_to_which_a_plan_over_its_time_gives_no_turn_can_be_retried() {
 }
 
 #[test]
+fn others_start_once_nothing_wants_a_person_unless_the_plan_was_paused_before() {
+    let with_failure = |on_failure| {
+        let mut rig = Rig::new(3, 1, |spec| (spec.max_concurrency, spec.on_failure) = (2, on_failure));
+        rig.must(Command::Start);
+        rig.fail(0);
+        let failed = rig.task(0).waits_for.unwrap();
+        rig.must(Command::OlderEnded { task: id(0), job: failed });
+        rig.complete(1);
+        assert_eq!((rig.begun(), rig.status(2)), (vec![], TaskStatus::Pending), "{on_failure:?}");
+        rig
+    };
+    for on_failure in [OnFailure::StopNew, OnFailure::Pause] {
+        let mut rig = with_failure(on_failure);
+        rig.must(Command::CancelTask(id(0)));
+        assert_eq!(rig.begun(), [(2, 0)], "{on_failure:?}");
+        let mut rig = with_failure(on_failure);
+        rig.retry(0, |_| {}).unwrap();
+        assert_eq!(rig.begun(), [(2, 0), (0, 0)], "beside the one that is retried");
+        let mut rig = with_failure(on_failure);
+        rig.must(Command::Pause);
+        rig.must(Command::CancelTask(id(0)));
+        assert_eq!(rig.begun(), [], "{on_failure:?}");
+        rig.must(Command::Resume);
+        assert_eq!(rig.begun(), [(2, 0)]);
+        let mut rig = with_failure(on_failure);
+        rig.must(Command::Pause);
+        rig.retry(0, |_| {}).unwrap();
+        assert_eq!(rig.begun(), [(0, 0)], "{on_failure:?}");
+        rig.complete(0);
+        assert_eq!((rig.begun(), rig.state.status()), (vec![], PlanStatus::Attention));
+        rig.must(Command::Resume);
+        assert_eq!(rig.begun(), [(2, 0)]);
+    }
+}
+
+#[test]
 fn after_a_takeover_of_a_plan_with_a_failure_a_retry_starts_that_task_alone() {
     for on_failure in [OnFailure::StopNew, OnFailure::Pause] {
         let mut rig = Rig::new(3, 1, |spec| (spec.max_concurrency, spec.on_failure) = (1, on_failure));
