@@ -67,13 +67,18 @@ pub fn plan(view: &PlanView) -> String {
 pub fn changed(plan: &Plan) -> String {
     let Plan { id, status, .. } = plan;
     let resumes = format!("`fencepost plan resume {id}` goes on with it");
+    // To stop its instance now would leave them UNKNOWN.
+    let still = match plan.progress.running {
+        0 => String::new(),
+        running => format!("; stages that still run to their end: {running}"),
+    };
     match (plan.intent, status) {
         (_, PlanStatus::Succeeded | PlanStatus::Cancelled) => format!("plan {id} is {status}\n"),
         (Intent::Cancel, _) => {
             format!("plan {id} is to be CANCELLED; `fencepost plan show -w {id}` follows it\n")
         }
-        (_, PlanStatus::Paused) => format!("plan {id} is {status}; {resumes}\n"),
-        (Intent::Pause, _) => format!("plan {id} is {status}, and paused; {resumes}\n"),
+        (_, PlanStatus::Paused) => format!("plan {id} is {status}{still}; {resumes}\n"),
+        (Intent::Pause, _) => format!("plan {id} is {status}, and paused{still}; {resumes}\n"),
         _ => format!("plan {id} is {status}\n"),
     }
 }

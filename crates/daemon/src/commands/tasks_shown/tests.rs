@@ -162,7 +162,16 @@ fn a_plan_that_was_changed_says_what_people_want_of_it_and_what_goes_on() {
         (Cancel, PlanStatus::Cancelled, "CANCELLED"),
         (Cancel, PlanStatus::Succeeded, "SUCCEEDED"),
     ] {
-        let plan = Plan { intent, status, ..a_plan(Vec::new()).plan };
+        let plan = a_plan(Vec::new()).plan;
+        let progress = PlanProgress { running: 0, ..plan.progress };
+        let mut plan = Plan { intent, status, progress, ..plan };
+        assert_eq!(changed(&plan), format!("plan p-1 is {says}\n"));
+        // What still runs is at risk if an instance is stopped now.
+        plan.progress.running = 2;
+        let says = says.replace(
+            "; `fencepost plan resume",
+            "; stages that still run to their end: 2; `fencepost plan resume",
+        );
         assert_eq!(changed(&plan), format!("plan p-1 is {says}\n"));
     }
 }
