@@ -23,7 +23,7 @@ words! {
         Created = "CREATED",
         /// Tasks run, or wait for their turn.
         Running = "RUNNING",
-        /// No stage begins until somebody resumes the plan.
+        /// No stage begins until somebody resumes the plan. Those that were under way go on to their end.
         Paused = "PAUSED",
         /// Somebody must look: a task failed or was interrupted, the plan's owner changed, or the plan ran over its time.
         Attention = "ATTENTION",
@@ -63,7 +63,7 @@ words! {
         Running = "RUNNING",
         /// The stage is completed; a checkpoint covers it.
         Succeeded = "SUCCEEDED",
-        /// The stage's job ended without success.
+        /// The stage's job ended without success. It may have done its work all the same, or a part of it.
         Failed = "FAILED",
         /// An earlier run completed the stage.
         Skipped = "SKIPPED",
@@ -88,11 +88,11 @@ words! {
 words! {
     /// What a plan does with its other tasks once one failed or was interrupted.
     pub growing enum OnFailure {
-        /// Running tasks go on; no further task starts.
+        /// Running tasks go on; no further task starts as long as one is FAILED or INTERRUPTED.
         StopNew = "stop_new",
         /// All other tasks go on.
         Continue = "continue",
-        /// Running tasks are paused; no further task starts.
+        /// Running tasks are paused; no further task starts as long as one is FAILED or INTERRUPTED.
         Pause = "pause",
     }
 }

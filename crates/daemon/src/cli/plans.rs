@@ -94,7 +94,7 @@ pub enum Plan {
     PauseTask(TaskChange),
     /// Resume a task that was paused
     ResumeTask(TaskChange),
-    /// Cancel a task: its stage that runs is cancelled
+    /// Cancel a task: its stage that runs is cancelled; tasks that its failure has held back start
     CancelTask {
         #[command(flatten)]
         change: TaskChange,

@@ -104,7 +104,8 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::CancelTask { change, expect_run, yes } => {
             confirm::ask_at_terminal(yes, || {
                 format!(
-                    "The stage of task {} that runs is cancelled, and no other begins. Cancel it?",
+                    "The stage of task {} that runs is cancelled, and no other of it begins; tasks that its failure has held \
+                     back start. Cancel it?",
                     change.task
                 )
             })?;

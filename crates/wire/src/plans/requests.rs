@@ -38,7 +38,9 @@ pub struct PlanRequest {
     )]
     #[schema(nullable = false, default = 5, minimum = 1, maximum = 100)]
     pub max_concurrency: Option<u32>,
-    /// What the plan does with its other tasks once one failed or was interrupted.
+    /// What the plan does with its other tasks once one failed or was interrupted. With `stop_new` and `pause`, tasks that had no
+    /// turn start when no task is FAILED or INTERRUPTED any more, also because it is retried or cancelled, unless the plan was
+    /// paused before.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false, default = "stop_new")]
     pub on_failure: Option<OnFailure>,
@@ -93,8 +95,8 @@ pub struct TaskRequest {
     )]
     #[schema(value_type = Option<serde_json::Value>)]
     pub config: Option<Json>,
-    /// How long one run of the task may take, in milliseconds; ten minutes by default. Over this time the task becomes
-    /// FAILED.
+    /// How long one run of the task may take, in milliseconds; ten minutes by default. All its stages count, with their attempts
+    /// and with the time in which they wait for nodes. Over this time the task becomes FAILED.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -156,7 +158,8 @@ pub struct StageRequest {
     )]
     #[schema(nullable = false, default = 60000, minimum = 1, maximum = 86400000)]
     pub timeout_ms: Option<u64>,
-    /// How many attempts may fail before the stage has failed.
+    /// How many attempts may fail before the stage has failed. An attempt that ran out of time, or was lost with its node, counts:
+    /// with more than 1 the stage runs again after it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
