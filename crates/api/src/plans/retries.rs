@@ -30,7 +30,8 @@ use crate::visibility;
 /// the tenant's lock anew, and waits for a job of an earlier run that may still be under way. An UNKNOWN stage must be resolved
 /// first, unless its `on_unknown` is `rerun`. With `"dry_run": true` nothing is changed; the answer is 200 with the task as the
 /// retry would make it, or `overloaded` where too many dry runs come at once. Repetitions of the same request under one
-/// `Idempotency-Key` open one run, for 24 hours.
+/// `Idempotency-Key` open one run, for 24 hours. A stage that is FAILED runs again, also where it did its work: leave it out of
+/// `stages` then. Tasks that the failure of this one has kept from their turn start too, unless the plan is paused before.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/retry", tag = "plans", operation_id = "retry_task",
     params(

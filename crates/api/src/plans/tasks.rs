@@ -112,7 +112,8 @@ pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forw
 ///
 /// If a stage is under way, its job is cancelled, and the task becomes CANCELLED when the job has ended. A stage that is UNKNOWN
 /// stays so, unless its node says how it ended. Cancelling a cancelled task changes nothing. A run that somebody has opened since
-/// is cancelled as well, unless the request says in `expect` which run it is about (`conflict`).
+/// is cancelled as well, unless the request says in `expect` which run it is about (`conflict`). Tasks that the failure of this
+/// one has kept from their turn start, unless the plan is paused before.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/cancel", tag = "plans", operation_id = "cancel_task",
     params(("task" = String, Path, description = ID)),
