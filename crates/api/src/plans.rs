@@ -189,9 +189,9 @@ pub async fn pause(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Resumes a plan
 ///
 /// Paused tasks wait for their turn and go on. A plan whose owner changed starts further tasks again. Tasks that are FAILED
-/// or INTERRUPTED stay so until they are retried; unless `on_failure` is `continue`, no task that had no turn starts as long as there
-/// is one. Resuming a plan that is RUNNING changes nothing: a task that was paused alone stays paused. With `on_failure` `pause`,
-/// paused tasks go on also then, because a failure may have paused them.
+/// or INTERRUPTED stay so until they are retried; unless `on_failure` is `continue`, no task that had no turn starts as long
+/// as there is one. Resuming a plan that is RUNNING changes nothing: a task that was paused alone stays paused. With
+/// `on_failure` `pause`, paused tasks go on also then, because a failure may have paused them.
 #[utoipa::path(
     post, path = "/v1/plans/{plan}/resume", tag = "plans", operation_id = "resume_plan",
     params(("plan" = String, Path, description = ID)),
