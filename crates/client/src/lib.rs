@@ -124,8 +124,8 @@
 //! again where they are replaced.
 //!
 //! **Logs** go to `tracing`: at `DEBUG` why a call is repeated after a pause, with its `request_id`, under which the
-//! daemon's log has it too; at `WARN` that a file of certificates was replaced and cannot be used. What happens on a
-//! connection that is kept open, its owner hears as events ([`node::Event`], [`sessions::Happening`]).
+//! daemon's log has it too; at `WARN` that a file of certificates or of a token was replaced and cannot be used. What
+//! happens on a connection that is kept open, its owner hears as events ([`node::Event`], [`sessions::Happening`]).
 
 mod avoided;
 mod base_url;
@@ -146,6 +146,7 @@ mod routes;
 pub mod sessions;
 mod socket;
 pub mod tls;
+mod token;
 mod transport;
 mod unreached;
 
@@ -163,6 +164,7 @@ pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
 pub use sessions::{SessionQuery, Sessions};
 pub use tls::TlsOptions;
+pub use token::token_in;
 pub use transport::{Client, IDLE_MAX};
 pub use wire;
 

@@ -56,6 +56,7 @@ mod worker_loop;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ use wire::limits::{
 use wire::worker::{Hello, Languages};
 
 use crate::socket::Dialer;
-use crate::transport::bearer;
+use crate::token::{Token, TokenFile, bearer};
 use crate::{Error, Result, TlsOptions, base_url};
 use worker_loop::WorkerLoop;
 
@@ -95,6 +96,9 @@ pub struct WorkerOptions {
     pub version: Option<String>,
     /// The bearer token, with the scope `node`.
     pub token: Option<String>,
+    /// A file with the bearer token, in place of `token`: the file is read again for each connection, so a token that is replaced
+    /// needs no restart. Of a file that cannot be used later the worker warns by `tracing`, and goes on with what it read before.
+    pub token_file: Option<PathBuf>,
     /// The authorities that it trusts for `https://`, and its own certificate.
     pub tls: TlsOptions,
     /// Whether several frames may share a message.
@@ -105,11 +109,12 @@ pub struct WorkerOptions {
 
 impl fmt::Debug for WorkerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { urls, tls, times, token, .. } = self;
+        let Self { urls, tls, times, token, token_file, .. } = self;
         f.debug_struct("WorkerOptions")
             .field("urls", urls)
             .field("hello", &self.hello())
             .field("has_token", &token.is_some())
+            .field("token_file", token_file)
             .field("tls", tls)
             .field("times", times)
             .finish()
@@ -130,6 +135,7 @@ impl WorkerOptions {
             pools: Vec::new(),
             version: None,
             token: None,
+            token_file: None,
             tls: TlsOptions::default(),
             batch: true,
             times: Times::default(),
@@ -297,7 +303,7 @@ impl Worker {
     /// Prepares a worker, without connecting.
     ///
     /// # Errors
-    /// [`Error::Unusable`] for options that no daemon would accept, with the reason.
+    /// [`Error::Unusable`] for options that no daemon would accept, and for a file that cannot be used, with the reason.
     pub fn new(options: WorkerOptions) -> Result<Self> {
         let hello = options.hello();
         check_names(&hello)?;
@@ -310,7 +316,10 @@ impl Worker {
         if bases.is_empty() {
             return Err(Error::Unusable("a worker needs at least one URL".to_owned()));
         }
-        let token = options.token.as_deref().map(bearer).transpose()?;
+        let token = match options.token_file {
+            Some(file) => Some(Token::OfFile(Arc::new(TokenFile::open(file)?))),
+            None => options.token.as_deref().map(bearer).transpose()?.map(Token::Given),
+        };
         let dialer = Dialer::for_bases(&bases, token, &options.tls)?;
         Ok(Self { hello, bases, dialer, times: options.times, observer: Arc::new(|_| {}) })
     }

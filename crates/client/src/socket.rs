@@ -26,6 +26,7 @@ use wire::{Code, Problem};
 
 use crate::base_url::{reason, secured, shown, target};
 use crate::error::{is_no_http, is_of_tls_server, root_cause};
+use crate::token::Token;
 use crate::{Error, Result, TlsOptions, tls};
 use line::Line;
 
@@ -39,7 +40,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How sockets are opened. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
-    token: Option<HeaderValue>,
+    token: Option<Token>,
     tls: Arc<ClientConfig>,
 }
 
@@ -70,7 +71,7 @@ impl Dialer {
     }
 
     /// For these URLs.
-    pub(crate) fn for_bases(bases: &[Url], token: Option<HeaderValue>, tls: &TlsOptions) -> Result<Self> {
+    pub(crate) fn for_bases(bases: &[Url], token: Option<Token>, tls: &TlsOptions) -> Result<Self> {
         let is_secure = bases.iter().any(|url| url.scheme() == "https");
         let tls = tls::settings(is_secure, tls, tls::Reading::AtChanges)?;
         Ok(Self { token, tls: Arc::new(tls) })
@@ -154,7 +155,7 @@ impl Dialer {
         let agent = concat!("fencepost-client/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
         if let Some(token) = &self.token {
-            headers.insert(AUTHORIZATION, token.clone());
+            headers.insert(AUTHORIZATION, token.now());
         }
         Ok(request)
     }
@@ -298,7 +299,7 @@ mod tests {
     #[test]
     fn a_socket_is_asked_for_beside_the_base() {
         let base = crate::base_url::parse("https://h:1/fence").unwrap();
-        let token = Some(HeaderValue::from_static("Bearer t"));
+        let token = Some(Token::Given(HeaderValue::from_static("Bearer t")));
         let tls = tls::settings(false, &TlsOptions::default(), tls::Reading::Once).unwrap();
         let dialer = Dialer { token, tls: Arc::new(tls) };
         let request = dialer.request(&base, &["v1", "nodes", "ws"], &[]).unwrap();

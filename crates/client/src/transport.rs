@@ -21,6 +21,7 @@ use crate::base_url::{self, reason, shown, target};
 use crate::error::{is_certificate_refused, root_cause};
 use crate::routes::{Looking, Routes};
 use crate::socket::Dialer;
+use crate::token::{Token, bearer};
 use crate::{Error, Result, Retry, TlsOptions};
 use failure::Failure;
 
@@ -183,7 +184,7 @@ impl Client {
         }
         let token = token.map(bearer).transpose()?;
         let headers: HeaderMap = token.iter().map(|token| (AUTHORIZATION, token.clone())).collect();
-        let dialer = Dialer::for_bases(&bases, token, tls)?;
+        let dialer = Dialer::for_bases(&bases, token.map(Token::Given), tls)?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(dialer.tls().clone())
             .default_headers(headers)
@@ -418,17 +419,6 @@ pub(crate) fn of_reading(base: &Url, source: reqwest::Error) -> Error {
 /// The caller's idempotency key, or one that was made for this call.
 pub(crate) fn key_or_new(key: Option<&str>) -> Cow<'_, str> {
     key.map_or_else(|| Cow::Owned(uuid::Uuid::new_v4().to_string()), Cow::Borrowed)
-}
-
-/// A token as its header carries it.
-pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
-    if token.is_empty() {
-        return Err(Error::Unusable("an empty token: leave it out where the daemon needs none".to_owned()));
-    }
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| Error::Unusable("the token has characters that a header cannot carry".to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// What the caller gave for this header. Blanks at its ends are no part of a header's value: the server would read another one.

@@ -204,14 +204,24 @@ pub struct Remote {
         default_value = DEFAULT_URL
     )]
     pub url: Vec<String>,
-    /// Bearer token (prefer the environment: process lists show options)
-    #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
+    #[command(flatten)]
+    pub bearer: Bearer,
     #[command(flatten)]
     pub tls: Tls,
     /// Print JSON: one document, or for a list one line for each item
     #[arg(long)]
     pub json: bool,
+}
+
+/// The bearer token. Of the two options the last one counts, and the file before the variable.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Bearer {
+    /// Bearer token (prefer a file or the environment: process lists show options)
+    #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// File with the bearer token, in place of --token and FENCEPOST_TOKEN. A node reads it again for each connection
+    #[arg(long, value_name = "FILE", overrides_with = "token")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// TLS for daemons at https://
@@ -236,6 +246,19 @@ pub struct Shown {
     pub watch: bool,
     #[command(flatten)]
     pub remote: Remote,
+}
+
+impl Bearer {
+    /// The token, if there is one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is empty.
+    pub fn read(&self) -> client::Result<Option<String>> {
+        match &self.token_file {
+            Some(file) => client::token_in(file).map(Some),
+            None => Ok(self.token.clone().filter(|token| !token.is_empty())),
+        }
+    }
 }
 
 impl Tls {

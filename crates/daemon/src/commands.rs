@@ -60,10 +60,10 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
         // One that does not answer leaves time for the others.
         retry.attempt_max = ATTEMPT_OF_SEVERAL;
     }
-    let token = remote.token.as_deref().filter(|token| !token.is_empty());
+    let token = remote.bearer.read()?;
     let urls = remote.url.iter().map(String::as_str);
     // A person names the one to ask first.
-    Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.in_order().with_retry(retry))
+    Ok(Client::with_tls(urls, token.as_deref(), &remote.tls.clone().options())?.in_order().with_retry(retry))
 }
 
 /// The part of a list that is asked for.

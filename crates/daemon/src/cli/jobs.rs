@@ -17,7 +17,7 @@ use wire::limits::{
 use bulk::Bulk;
 
 use super::length::{length, milliseconds};
-use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, checked, named, words};
+use super::{Bearer, DEFAULT_URL, Paged, Remote, Shown, Tls, checked, named, words};
 
 // In the type of a command-line option.
 const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
@@ -40,9 +40,8 @@ pub struct Node {
     /// Base URL of every daemon (repeat --url, or put commas between); the node tries them in turn
     #[arg(long, value_name = "URL", num_args = 1.., env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
     pub url: Vec<String>,
-    /// Bearer token (prefer the environment: process lists show options)
-    #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
+    #[command(flatten)]
+    pub bearer: Bearer,
     #[command(flatten)]
     pub tls: Tls,
     /// The node's id; if two nodes use the same id, the later one stays [default: the machine's name and a random part]

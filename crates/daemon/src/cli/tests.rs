@@ -1,5 +1,7 @@
 //! What a line of the shell is read as, and that the help names what the commands take.
 
+use std::path::Path;
+
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 
@@ -94,6 +96,7 @@ fn nonce_commands_read_their_arguments() {
         "node --exec cat",
         "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
         "node --url http://a http://b --exec cat",
+        "node --token-file f --exec cat",
         "submit --priority -3 --route zh:en --require gpu --wait -",
         "submit --wait --at-most 90s x",
         "submit -f jobs.jsonl --tenant t --key k",
@@ -137,6 +140,20 @@ fn nonce_commands_read_their_arguments() {
         "recover --unknown-signers-are-new --reason repair",
     ] {
         assert!(parse(&format!("fencepost {line}")).is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn of_a_token_and_a_file_of_one_the_last_counts() {
+    for (line, token, file) in [
+        ("fencepost top --token t", Some("t"), None),
+        ("fencepost top --token-file f", None, Some("f")),
+        ("fencepost top --token t --token-file f", None, Some("f")),
+        ("fencepost top --token-file f --token t", Some("t"), None),
+    ] {
+        let Ok(Command::Top(Top { remote: Remote { bearer, .. } })) = parse(line) else { panic!("{line}") };
+        let expected = (token, file.map(Path::new));
+        assert_eq!((bearer.token.as_deref(), bearer.token_file.as_deref()), expected, "{line}");
     }
 }
 

@@ -12,6 +12,7 @@ use client::node::{AttemptEnd, Ended, Event, Times, Worker, WorkerOptions};
 use client::wire::worker::Languages;
 use tokio::sync::oneshot;
 
+use crate::cli::Bearer;
 use crate::cli::jobs::Node;
 use crate::config::Log;
 use crate::exit::{Exit, Failure, tls_options};
@@ -36,7 +37,7 @@ const COMMAND_DESCRIPTORS: u64 = 5;
 pub async fn run(node: Node) -> Result<(), Failure> {
     let Node {
         url,
-        token,
+        bearer: Bearer { token, token_file },
         tls,
         node_id,
         capacity,
@@ -84,6 +85,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         pools,
         version: Some(concat!("fencepost/", env!("CARGO_PKG_VERSION")).to_owned()),
         token: token.filter(|token| !token.is_empty()),
+        token_file,
         tls: tls.options(),
         times: Times { patience: Some(PATIENCE), drain_max: drain_at_most, ..Times::default() },
         ..WorkerOptions::new(url, node_id.as_str())

@@ -19,20 +19,25 @@ use crate::process::{
     unanswered_keys, unheard,
 };
 
-fn tell(child: &Child, signal: Signal) {
+pub fn tell(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }
 
 /// A node's connection, from the scheduler's end, with the frames that came and were not looked at.
-struct Peer(WebSocketStream<TcpStream>, VecDeque<NodeFrame>);
+pub struct Peer(WebSocketStream<TcpStream>, VecDeque<NodeFrame>);
 
 impl Peer {
-    async fn welcomed(listener: &TcpListener) -> Self {
+    pub async fn welcomed(listener: &TcpListener) -> Self {
+        Self::welcomed_with(listener, "t-1").await
+    }
+
+    /// The same of a node that shows this token.
+    pub async fn welcomed_with(listener: &TcpListener, token: &str) -> Self {
         let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
         #[expect(clippy::result_large_err, reason = "the library's own shape")]
         let accept = |request: &Request, mut response: Response| {
-            assert_eq!(request.headers()["authorization"], "Bearer t-1");
+            assert_eq!(request.headers()["authorization"], format!("Bearer {token}"));
             response.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
             Ok(response)
         };
@@ -44,18 +49,26 @@ impl Peer {
         peer
     }
 
-    async fn say(&mut self, frame: SchedulerFrame) {
+    pub async fn say(&mut self, frame: SchedulerFrame) {
         self.0.send(Packet::text(Message::One(frame).to_text())).await.unwrap();
     }
 
-    async fn dispatch(&mut self, job: &str) {
+    pub async fn dispatch(&mut self, job: &str) {
         let dispatch = Dispatch::new(job, 1, Json::of(job).unwrap(), 600_000);
         self.say(SchedulerFrame::Dispatch(dispatch)).await;
         assert_eq!(self.heard().await, "ack");
     }
 
+    pub async fn commit(&mut self, job: &str) {
+        self.say(SchedulerFrame::Committed(Notice { job: job.to_owned(), attempt: 1 })).await;
+    }
+
+    pub async fn close(&mut self, code: u16) {
+        self.0.close(Some(CloseFrame { code: code.into(), reason: "".into() })).await.unwrap();
+    }
+
     /// The next frame that is no heartbeat: a result as it is, of the others the type.
-    async fn heard(&mut self) -> String {
+    pub async fn heard(&mut self) -> String {
         loop {
             match self.1.pop_front() {
                 Some(NodeFrame::Heartbeat(_)) => {
@@ -100,7 +113,7 @@ async fn a_node_told_to_stop_finishes_what_it_has_and_exits_0() {
     assert_eq!(peer.heard().await, "drain");
     std::fs::write(&go, "").unwrap();
     assert_eq!(peer.heard().await, r#"{"type":"result","job":"a","attempt":1,"ok":true,"output":"a"}"#);
-    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    peer.commit("a").await;
     assert_eq!(peer.heard().await, "gone");
     let output = ended(node).await;
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -129,7 +142,7 @@ async fn a_node_stops_what_runs_when_the_time_of_its_drain_is_over() {
     let result = tokio::time::timeout(PATIENCE / 2, peer.heard()).await.expect("it is stopped");
     let why = r#""message":"the node stopped before the attempt had finished""#;
     assert!(result.contains(why) && result.contains(r#""ok":false"#), "{result}");
-    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    peer.commit("a").await;
     assert_eq!(peer.heard().await, "gone");
     assert_eq!(ended(node).await.status.code(), Some(0));
 }
@@ -167,7 +180,7 @@ async fn a_hangup_ends_neither_a_node_nor_what_it_runs() {
     assert_eq!(peer.heard().await, "drain");
     std::fs::write(&go, "").unwrap();
     assert_eq!(peer.heard().await, r#"{"type":"result","job":"a","attempt":1,"ok":true,"output":"a"}"#);
-    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    peer.commit("a").await;
     assert_eq!(ended(node).await.status.code(), Some(0));
 }
 
@@ -212,8 +225,7 @@ async fn a_node_that_is_replaced_exits_1_and_says_why() {
     let (listener, url) = listener().await;
     let node = node(&url, "cat");
     let mut peer = Peer::welcomed(&listener).await;
-    let frame = CloseFrame { code: close::REPLACED.into(), reason: "".into() };
-    peer.0.close(Some(frame)).await.unwrap();
+    peer.close(close::REPLACED).await;
     let output = ended(node).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--node-id"));

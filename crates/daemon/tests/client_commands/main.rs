@@ -4,6 +4,7 @@
 
 mod jobs;
 mod many_jobs;
+mod node;
 mod plans;
 mod pools;
 mod process;

@@ -87,14 +87,25 @@ pub fn answering_keys(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc
     recording(listener, answers, key, |_| false)
 }
 
+/// The same, which records the header that has the token.
+pub fn answering_tokens(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
+    recording(listener, answers, |request| field(request, "authorization"), |_| false)
+}
+
 /// The same, where each request is left without an answer.
 pub fn unanswered_keys(listener: TcpListener) -> Arc<Mutex<Vec<String>>> {
     recording(listener, vec![LOST], key, |_| true)
 }
 
 fn key(request: &str) -> String {
-    let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
-    key.unwrap_or_default().to_owned()
+    field(request, "idempotency-key")
+}
+
+/// What a request has in a field of its head; empty for one that it has not.
+fn field(request: &str, name: &str) -> String {
+    let fields = request.lines().filter_map(|line| line.split_once(": "));
+    let mut values = fields.filter_map(|(of, value)| (of == name).then_some(value));
+    values.next().unwrap_or_default().to_owned()
 }
 
 fn recording(

@@ -1,4 +1,6 @@
-//! Options of a worker: how they are shown, and which are refused before anything is sent.
+//! Options of a worker: how they are shown, which are refused before anything is sent, and which token is.
+
+use tokio::io::AsyncReadExt;
 
 use super::*;
 
@@ -48,6 +50,10 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         (WorkerOptions { version: Some("v".repeat(129)), ..good.clone() }, "version must have 1 to 128"),
         (WorkerOptions { version: Some(String::new()), ..good.clone() }, "version must have"),
         (WorkerOptions { token: Some("\n".to_owned()), ..good.clone() }, "the token"),
+        (
+            WorkerOptions { token_file: Some("/no/such/file".into()), ..good.clone() },
+            "file /no/such/file: No such",
+        ),
     ] {
         let error = Worker::new(bad).unwrap_err();
         assert!(matches!(&error, Error::Unusable(why) if why.contains(says)), "{error}");
@@ -65,4 +71,30 @@ fn options_that_no_scheduler_would_take_are_refused_at_once() {
         ..longest
     };
     assert!(Worker::new(most).is_ok());
+}
+
+/// The token with which the next connection is asked for, and the connection, without an answer.
+async fn asked(scheduler: &Scheduler) -> (String, TcpStream) {
+    let mut stream = scheduler.0.reached().await;
+    let mut head = [0; 4_096];
+    let length = stream.read(&mut head).await.unwrap();
+    let head = String::from_utf8_lossy(&head[..length]);
+    let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+    let (_, token) = fields.find(|(name, _)| name.eq_ignore_ascii_case("authorization")).expect("a token");
+    (token.to_owned(), stream)
+}
+
+#[tokio::test]
+async fn a_token_in_a_file_is_read_again_for_each_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "one\n").unwrap();
+    let scheduler = Scheduler::new().await;
+    let (token, token_file) = (Some("given".to_owned()), Some(file.clone()));
+    let _worker = Running::start(WorkerOptions { token, token_file, ..options(&scheduler, 1) }, echo);
+    let (first, stream) = asked(&scheduler).await;
+    std::fs::write(&file, "two\n").unwrap();
+    drop(stream);
+    let (second, _stream) = asked(&scheduler).await;
+    assert_eq!((first.as_str(), second.as_str()), ("Bearer one", "Bearer two"));
 }

@@ -41,7 +41,7 @@ fn a_plan_is_created_from_a_file_or_from_standard_input() {
     };
     assert_eq!((file, start, key.as_deref()), (PathBuf::from("plan.json"), true, Some("K")));
     assert_eq!(
-        (remote.url, remote.token.as_deref(), remote.json),
+        (remote.url, remote.bearer.token.as_deref(), remote.json),
         (vec!["http://a".to_owned()], Some("T"), true)
     );
     let Plan::Create { file, start, key, .. } = plan("plan create --file - --key K", &[]) else {
