@@ -35,7 +35,7 @@ The node runs the command once for each job, in a process group of its own:
                     FENCEPOST_KIND (if the job has one), FENCEPOST_METADATA (a JSON object, if there is any),
                     FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace)
 When a job is cancelled or times out, the command's process group, and what its processes started outside of it, get
-SIGTERM, and SIGKILL two seconds later. When the command ends by itself, the node kills what it left running in its group.")]
+SIGTERM, and SIGKILL after --kill-after. When the command ends by itself, the node kills what it left running in its group.")]
 pub struct Node {
     /// Base URL of every daemon (repeat --url, or put commas between); the node tries them in turn
     #[arg(long, value_name = "URL", num_args = 1.., env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
@@ -74,6 +74,10 @@ pub struct Node {
     /// has failed, which counts, and runs again. What stops the node must give it 20 s more
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = length)]
     pub drain_at_most: Duration,
+    /// How long a command that is stopped has from SIGTERM until SIGKILL, such as 20s. With more than the default, what stops the
+    /// node must give it the difference, too
+    #[arg(long, value_name = "LENGTH", default_value = "2s", value_parser = length)]
+    pub kill_after: Duration,
     /// Log only what goes wrong: no line for the beginning and the end of each attempt
     #[arg(short, long)]
     pub quiet: bool,
@@ -408,6 +412,9 @@ mod tests {
         let drains = |line: &str| NodeLine::parse_from(line.split(' ')).node.drain_at_most;
         assert_eq!(drains("x --exec cat"), client::node::Times::default().drain_max);
         assert_eq!(drains("x --drain-at-most 2h --exec cat"), Duration::from_secs(7_200));
+        let kills = |line: &str| NodeLine::parse_from(line.split(' ')).node.kill_after;
+        let lengths = [kills("x --exec cat"), kills("x --kill-after 500ms --exec cat")];
+        assert_eq!(lengths, [2_000, 500].map(Duration::from_millis));
     }
 
     #[test]

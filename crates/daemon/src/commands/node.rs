@@ -23,6 +23,10 @@ use command::Command;
 
 /// How long the node tries to connect for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an attempt may take to end after its command has got SIGKILL: what it has printed is read for as long as
+/// [`command::OUTPUT_AFTER`].
+const END_AFTER_KILL: Duration = Duration::from_secs(3);
+const _: () = assert!(command::OUTPUT_AFTER.as_secs() < END_AFTER_KILL.as_secs());
 
 /// Files that the node itself has open: its connection, its log, what its runtime has.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -48,10 +52,11 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         pools,
         env,
         drain_at_most,
+        kill_after,
         quiet,
         exec,
     } = node;
-    let command = Command::new(exec, &env);
+    let command = Command::new(exec, &env, kill_after);
     if !can_run(command.program()) {
         return Err(Failure::new(
             Exit::Usage,
@@ -87,7 +92,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         token: token.filter(|token| !token.is_empty()),
         token_file,
         tls: tls.options(),
-        times: Times { patience: Some(PATIENCE), drain_max: drain_at_most, ..Times::default() },
+        times: times(drain_at_most, kill_after),
         ..WorkerOptions::new(url, node_id.as_str())
     };
     let worker = Worker::new(options)?.with_observer(move |event| log(&node_id, event));
@@ -176,6 +181,12 @@ fn log(node: &str, event: Event) {
     }
 }
 
+/// How long things take. A handler that is dropped kills what it runs: it has to wait for the command.
+fn times(drain_max: Duration, kill_after: Duration) -> Times {
+    let stop_grace = kill_after.saturating_add(END_AFTER_KILL);
+    Times { patience: Some(PATIENCE), drain_max, stop_grace, ..Times::default() }
+}
+
 /// How many commands can run at once with so many open files.
 const fn most_commands(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OWN_DESCRIPTORS) / COMMAND_DESCRIPTORS
@@ -196,6 +207,16 @@ fn can_run(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attempt_that_is_stopped_has_as_long_as_its_command_and_by_default_as_long_as_the_library_gives() {
+        let usual = Times::default();
+        let (drain, kill) = (usual.drain_max, Duration::from_secs(2));
+        assert_eq!(times(drain, kill), Times { patience: Some(PATIENCE), ..usual });
+        for kill in [Duration::ZERO, Duration::from_secs(3_600)] {
+            assert!(times(drain, kill).stop_grace > kill);
+        }
+    }
 
     #[test]
     fn a_program_is_sought_where_the_system_would() {

@@ -28,10 +28,8 @@ const STDERR_BYTES_MAX: usize = 4 << 10;
 const START_MAX: Duration = Duration::from_secs(10);
 /// The delay between two such tries.
 const START_PAUSE: Duration = Duration::from_secs(1);
-/// After SIGTERM a group has this long until SIGKILL. Shorter than what a worker gives its handlers.
-const KILL_AFTER: Duration = Duration::from_secs(2);
 /// For so long a command's output is read after its end, where something keeps it open.
-const OUTPUT_AFTER: Duration = Duration::from_secs(2);
+pub const OUTPUT_AFTER: Duration = Duration::from_secs(2);
 /// The exit status with which a command reports that the payload is wrong and that another attempt would fail
 /// too (EX_DATAERR).
 const EXIT_LASTING: i32 = 65;
@@ -48,6 +46,8 @@ pub struct Command {
     environment: Vec<(OsString, OsString)>,
     /// How many files it may have open: as many as the node could before it raised its own limit.
     descriptors: Rlimit,
+    /// After SIGTERM it has this long until SIGKILL.
+    kill_after: Duration,
 }
 
 /// What a command has printed so far.
@@ -59,11 +59,13 @@ struct Printed {
 
 impl Command {
     /// A command of at least one word. Of the node's own environment, which holds its token and whatever else it was started
-    /// with, the command gets [`KEPT_VARIABLES`] and those that are named here; and the limit of open files that holds now.
-    pub fn new(words: Vec<String>, names: &[String]) -> Self {
+    /// with, the command gets [`KEPT_VARIABLES`] and those that are named here; and the limit of open files that holds now. Where
+    /// it is stopped, it has `kill_after` from SIGTERM until SIGKILL.
+    pub fn new(words: Vec<String>, names: &[String], kill_after: Duration) -> Self {
         let kept = KEPT_VARIABLES.iter().copied().chain(names.iter().map(String::as_str));
         let environment = kept.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-        Self { words, environment: environment.collect(), descriptors: getrlimit(Resource::Nofile) }
+        let descriptors = getrlimit(Resource::Nofile);
+        Self { words, environment: environment.collect(), descriptors, kill_after }
     }
 
     /// What is run.
@@ -94,7 +96,7 @@ impl Command {
             let ((), head, tail) = tokio::join!(feed, head, tail);
             head.and(tail)
         };
-        let seen = see_through(&mut group, &job, talk, &overflow).await;
+        let seen = see_through(&mut group, &job, talk, &overflow, self.kill_after).await;
         let (status, ended_for) =
             seen.map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
         judge(status, &printed, ended_for)
@@ -176,6 +178,7 @@ async fn see_through(
     job: &Job,
     talk: impl Future<Output = io::Result<()>>,
     overflow: &Notify,
+    kill_after: Duration,
 ) -> io::Result<(ExitStatus, Option<EndedFor>)> {
     let mut talk = pin!(talk);
     let mut kill_at = pin!(sleep(Duration::ZERO));
@@ -194,7 +197,7 @@ async fn see_through(
             why = job.stop.requested(), if ended_for.is_none() => {
                 ended_for = Some(EndedFor::Stop(why));
                 group.signal(Signal::TERM).await;
-                kill_at.as_mut().reset(Instant::now() + KILL_AFTER);
+                kill_at.as_mut().reset(Instant::now() + kill_after);
                 kill = true;
             }
             () = &mut kill_at, if kill => {

@@ -14,9 +14,16 @@ use super::*;
 use crate::config::Sources;
 
 const HOUR: Duration = Duration::from_secs(3_600);
+/// The usual time from the first signal to the second.
+const KILL_AFTER: Duration = Duration::from_secs(2);
 
 fn command(words: &[&str]) -> Command {
-    Command::new(words.iter().map(|word| (*word).to_owned()).collect(), &["CARGO_PKG_NAME".to_owned()])
+    killed_after(KILL_AFTER, words)
+}
+
+fn killed_after(length: Duration, words: &[&str]) -> Command {
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    Command::new(words, &["CARGO_PKG_NAME".to_owned()], length)
 }
 
 fn shell(script: &str) -> Command {
@@ -232,6 +239,24 @@ async fn what_the_command_runs_has_time_to_clean_up_after_the_first_signal() {
     );
     let (job, stopper) = job("null");
     let running = tokio::spawn(async move { shell(&script).run(job).await });
+    line_in(&ready).await;
+    stopper.stop(Why::CalledOff);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
+    assert_eq!(std::fs::read_to_string(&cleaned).unwrap(), "clean\n");
+}
+
+#[tokio::test]
+async fn the_second_signal_comes_as_late_as_the_node_was_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ready, cleaned) = (dir.path().join("ready"), dir.path().join("cleaned"));
+    // Longer than the usual time.
+    let script = format!(
+        "trap 'sleep 2.5; echo clean > {}; exit' TERM; echo yes > {}; while :; do sleep 0.01; done",
+        cleaned.display(),
+        ready.display()
+    );
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { killed_after(HOUR, &["sh", "-c", &script]).run(job).await });
     line_in(&ready).await;
     stopper.stop(Why::CalledOff);
     assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
