@@ -25,6 +25,8 @@ pub enum Exit {
     Software = 70,
     /// What a command answers could not be written.
     Output = 74,
+    /// A node ends because its attempts fail one after the other.
+    Failing = 75,
     /// The configuration, or a resource that it names, prevents the start.
     Config = 78,
     /// A second SIGINT cut the drain short.
@@ -244,6 +246,7 @@ mod tests {
             Exit::Unavailable,
             Exit::Software,
             Exit::Output,
+            Exit::Failing,
             Exit::Config,
             Exit::Interrupted,
             Exit::Terminated,

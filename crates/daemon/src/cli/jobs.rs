@@ -78,6 +78,10 @@ pub struct Node {
     /// node must give it the difference, too
     #[arg(long, value_name = "LENGTH", default_value = "2s", value_parser = length)]
     pub kill_after: Duration,
+    /// When so many attempts in a row have failed, take no more, as after SIGTERM, and exit with status 75. Attempts that the
+    /// command ends with status 65 do not count [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub drain_after_failures: Option<u32>,
     /// Log only what goes wrong: no line for the beginning and the end of each attempt
     #[arg(short, long)]
     pub quiet: bool,

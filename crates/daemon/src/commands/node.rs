@@ -1,8 +1,10 @@
 //! `fencepost node`: a worker that runs a command for each job.
 
+mod breaker;
 mod command;
 mod group;
 
+use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::exit::{Exit, Failure, tls_options};
 use crate::logging;
 use crate::process;
 use crate::serve::{Signals, hangups, hostname};
+use breaker::Breaker;
 use command::Command;
 
 /// How long the node tries to connect for the first time.
@@ -33,11 +36,12 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Files of one command: three pipes, of which the node has both ends for a moment while it starts one, and its process.
 const COMMAND_DESCRIPTORS: u64 = 5;
 
-/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing); then running jobs have `--drain-at-most` to finish. A second
-/// signal ends the node at once, and all that it runs.
+/// Runs the node until SIGTERM or SIGINT (SIGHUP does nothing), or until `--drain-after-failures` attempts in a row have failed;
+/// then running jobs have `--drain-at-most` to finish. A second signal ends the node at once, and all that it runs.
 ///
 /// # Errors
-/// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
+/// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over; [`Exit::Failing`] after such
+/// failures.
 pub async fn run(node: Node) -> Result<(), Failure> {
     let Node {
         url,
@@ -53,6 +57,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         env,
         drain_at_most,
         kill_after,
+        drain_after_failures,
         quiet,
         exec,
     } = node;
@@ -95,7 +100,12 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         times: times(drain_at_most, kill_after),
         ..WorkerOptions::new(url, node_id.as_str())
     };
-    let worker = Worker::new(options)?.with_observer(move |event| log(&node_id, event));
+    let breaker = Arc::new(Breaker::new(drain_after_failures));
+    let notes = Arc::clone(&breaker);
+    let worker = Worker::new(options)?.with_observer(move |event| {
+        notes.note(&event);
+        log(&node_id, event);
+    });
     let command = Arc::new(command);
     let handler = move |job| {
         let command = Arc::clone(&command);
@@ -109,8 +119,15 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         let _ = stop.send(());
         signals.second().await
     };
+    let failures = Cell::new(None);
     let work = worker.run(handler, async {
-        let _ = stopped.await;
+        tokio::select! {
+            _ = stopped => {}
+            failed = breaker.broken() => {
+                tracing::error!(failed, "attempts fail one after the other: the node takes no more, and ends");
+                failures.set(Some(failed));
+            }
+        }
     });
     let ended = tokio::select! {
         ended = work => ended?,
@@ -118,10 +135,16 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         exit = signalled => return Err(Failure::new(exit, "a second signal to stop: ending at once")),
     };
     match ended {
-        Ended::Drained { unsettled: 0 } => Ok(()),
         Ended::Drained { unsettled } => {
-            tracing::warn!(unsettled, "stopped with results that no daemon confirmed; these jobs run again");
-            Ok(())
+            if unsettled > 0 {
+                tracing::warn!(
+                    unsettled,
+                    "stopped with results that no daemon confirmed; these jobs run again"
+                );
+            }
+            failures.get().map_or(Ok(()), |failed| {
+                Err(Failure::new(Exit::Failing, format!("{failed} attempts in a row have failed")))
+            })
         }
         Ended::Replaced => Err(Failure::new(
             Exit::Refused,
