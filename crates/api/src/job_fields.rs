@@ -139,7 +139,7 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
 /// An attempt for its node; `None` for a payload that is not JSON, which the ledger never has.
 pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
     let Dispatch { slot, node_job } = dispatch;
-    let NodeJob { payload, kind, metadata, session, timeout_ms, stage, traceparent } = node_job;
+    let NodeJob { payload, kind, metadata, session, timeout_ms, stage, traceparent, retry_of } = node_job;
     let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
     Some(worker::Dispatch {
         job: slot.job.to_string(),
@@ -152,6 +152,7 @@ pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
         timeout_ms,
         stage: stage.map(|stage| wire::Json::parse(&stage)).transpose().ok()?,
         traceparent: traceparent.map(|parent| parent.to_string()),
+        retry_of: retry_of.map(|id| id.to_string()),
     })
 }
 

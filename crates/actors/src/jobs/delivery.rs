@@ -103,7 +103,7 @@ impl Dispatch {
             job: job.id,
             attempt: newest.attempt,
             placed,
-            node_job: job.spec.node_job(job.seq),
+            node_job: job.spec.node_job(job.seq, job.retry_of),
             policy: RetryPolicy::of(job, newest),
         }
     }

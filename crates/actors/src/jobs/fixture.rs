@@ -95,7 +95,7 @@ pub(super) fn dispatch(number: u128, to: &str, holder: &str) -> Dispatch {
         job: job(number),
         attempt: FIRST,
         placed: Assignment { node: node(to), holder: instance(holder) },
-        node_job: spec().node_job(None),
+        node_job: spec().node_job(None, None),
         policy: policy("instance:b"),
     }
 }

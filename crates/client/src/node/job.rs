@@ -37,6 +37,9 @@ pub struct Job {
     pub stage: Option<Json>,
     /// The span that the handler's own spans continue, as the header `traceparent` of W3C Trace Context.
     pub traceparent: Option<String>,
+    /// The job that this one repeats by hand, which may have done its work. That one may be such a repetition itself: this is no
+    /// key of the work either. Older daemons never say it.
+    pub retry_of: Option<String>,
     /// Tells the handler to stop. A handler that ignores it is dropped after [`super::Times::stop_grace`].
     pub stop: Stop,
     /// Reports how far the attempt has come.
@@ -67,6 +70,7 @@ impl Job {
             timeout_ms,
             stage,
             traceparent,
+            retry_of,
         } = dispatch;
         let timeout = Duration::from_millis(timeout_ms);
         Self {
@@ -80,6 +84,7 @@ impl Job {
             timeout,
             stage,
             traceparent,
+            retry_of,
             stop,
             progress,
         }

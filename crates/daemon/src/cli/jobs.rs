@@ -33,7 +33,8 @@ The node runs the command once for each job, in a process group of its own:
   exit status       0: succeeded; 65: failed, do not retry; any other, or a signal: failed, retry
   environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one),
                     FENCEPOST_KIND (if the job has one), FENCEPOST_METADATA (a JSON object, if there is any),
-                    FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace)
+                    FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace),
+                    FENCEPOST_RETRY_OF (the job that this one repeats by hand, if it does)
 When a job is cancelled or times out, the command's process group, and what its processes started outside of it, get
 SIGTERM, and SIGKILL after --kill-after. When the command ends by itself, the node kills what it left running in its group.")]
 pub struct Node {

@@ -30,7 +30,7 @@ const LONG_PREFIX: &str = "FENCEPOST__";
 /// What all names of ours begin with.
 const PREFIX: &str = "FENCEPOST_";
 /// Variables of the client commands, and those that `fencepost node` gives to its commands.
-const OTHER_VARIABLES: [&str; 11] = [
+const OTHER_VARIABLES: [&str; 12] = [
     "FENCEPOST_URL",
     "FENCEPOST_TOKEN",
     "FENCEPOST_CA",
@@ -42,6 +42,7 @@ const OTHER_VARIABLES: [&str; 11] = [
     "FENCEPOST_KIND",
     "FENCEPOST_METADATA",
     "FENCEPOST_TRACEPARENT",
+    "FENCEPOST_RETRY_OF",
 ];
 /// The customary name for a filter of logs; `FENCEPOST__LOG__FILTER` beats it.
 const RUST_LOG: &str = "RUST_LOG";

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{Invalid, JobKind, Label, Language, PoolName, SessionId, TenantId};
+use crate::id::{Invalid, JobId, JobKind, Label, Language, PoolName, SessionId, TenantId};
 use crate::limits::{
     BACKOFF_FACTOR_PERCENT_MAX, BACKOFF_FACTOR_PERCENT_MIN, BACKOFF_MS_MAX, JOB_TIMEOUT_MS_DEFAULT,
     MAX_ATTEMPTS_DEFAULT, METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX,
@@ -66,6 +66,8 @@ pub struct NodeJob {
     pub stage: Option<Arc<str>>,
     /// The span that the node's work continues.
     pub traceparent: Option<TraceParent>,
+    /// The job that it repeats by hand.
+    pub retry_of: Option<JobId>,
 }
 
 impl NodeJob {
@@ -97,9 +99,9 @@ impl Spec {
         }
     }
 
-    /// What the node of the job is given. `seq` is the job's place in its session.
+    /// What the node of the job is given. `seq` is the job's place in its session, `retry_of` the job that it repeats by hand.
     #[must_use]
-    pub fn node_job(&self, seq: Option<u64>) -> NodeJob {
+    pub fn node_job(&self, seq: Option<u64>, retry_of: Option<JobId>) -> NodeJob {
         NodeJob {
             payload: Arc::clone(&self.payload),
             kind: self.kind.clone(),
@@ -108,6 +110,7 @@ impl Spec {
             timeout_ms: self.timeout_ms,
             stage: self.stage.clone(),
             traceparent: self.traceparent,
+            retry_of,
         }
     }
 
@@ -421,10 +424,11 @@ mod tests {
         let spec = Spec { stage: Some("[1]".into()), traceparent, ..spec };
         assert_eq!(spec.text_bytes(), 13);
         let spec = Spec { kind: Some(JobKind::parse("render").unwrap()), ..spec };
-        let given = spec.node_job(None);
+        let first = JobId::parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
+        let given = spec.node_job(None, Some(first));
         assert_eq!(
-            (given.kind, given.metadata, given.stage, given.traceparent),
-            (spec.kind, spec.metadata, spec.stage, traceparent)
+            (given.kind, given.metadata, given.stage, given.traceparent, given.retry_of),
+            (spec.kind, spec.metadata, spec.stage, traceparent, Some(first))
         );
     }
 

@@ -35,7 +35,7 @@ fn slots(numbers: &[u128]) -> Vec<Slot> {
 }
 
 fn dispatch(n: u128) -> Dispatch {
-    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None) }
+    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None, None) }
 }
 
 fn result(n: u128) -> FromNode {

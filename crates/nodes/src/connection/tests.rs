@@ -44,7 +44,7 @@ fn hello(running: &[u128]) -> FromNode {
 }
 
 fn job(n: u128) -> Dispatch {
-    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None) }
+    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None, None) }
 }
 
 fn heartbeat(running: &[u128]) -> FromNode {

@@ -388,6 +388,9 @@ pub struct Dispatch {
     /// trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// The job that this one repeats by hand. Absent for any other job; daemons of 0.1.0 never say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
 }
 
 impl Dispatch {
@@ -396,8 +399,8 @@ impl Dispatch {
     pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
         let metadata = BTreeMap::new();
         let job = job.to_owned();
-        let (kind, session, seq, stage, traceparent) = (None, None, None, None, None);
-        Self { job, attempt, payload, kind, metadata, session, seq, timeout_ms, stage, traceparent }
+        let (kind, session, seq, stage, traceparent, retry_of) = (None, None, None, None, None, None);
+        Self { job, attempt, payload, kind, metadata, session, seq, timeout_ms, stage, traceparent, retry_of }
     }
 }
 

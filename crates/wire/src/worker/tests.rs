@@ -50,6 +50,7 @@ fn every_frame_of_the_scheduler_is_written_as_it_is_read() {
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":null,"session":"s","seq":7,"timeout_ms":5}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"kind":"k","metadata":{"":"\n","k":"v"},"timeout_ms":5}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"timeout_ms":5,"traceparent":"00-1-2-01"}"#,
+        r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"timeout_ms":5,"retry_of":"i"}"#,
         r#"{"type":"cancel","job":"j","attempt":1}"#,
         r#"{"type":"committed","job":"j","attempt":1}"#,
         r#"{"type":"stale","job":"j","attempt":1}"#,

@@ -33,7 +33,9 @@ async fn a_kind_reaches_a_node_of_another_instance_and_every_answer() {
     let again = rig.post(1, &format!("/v1/jobs/{id}/retry"), None, 202).await;
     let again = again["id"].as_str().unwrap();
     assert_eq!(rig.finished(0, again).await["kind"], "send_email");
-    assert_eq!(node.runs.of(again)[0].kind, "send_email");
+    let run = node.runs.of(again).remove(0);
+    assert_eq!((run.kind.as_str(), run.retry_of.as_deref()), (Some("send_email"), Some(id.as_str())));
+    assert_eq!(node.runs.of(&id)[0].retry_of, None);
     // Lists, of those that ended and of those that wait.
     let waiting = rig.submit(0, with(of_kind("send_email", echo(4)), json!({"delay_ms": 600_000}))).await;
     let listed = async |query: &str| {

@@ -26,6 +26,8 @@ pub struct Run {
     pub stage: Value,
     /// The span that it continues.
     pub traceparent: Option<String>,
+    /// The job that its job repeats.
+    pub retry_of: Option<String>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Why>,
 }
@@ -100,7 +102,7 @@ impl Runs {
     /// attempts, `{"broken": text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, kind, metadata, stage, traceparent, stop, progress, .. } = job;
+        let Job { id, attempt, kind, metadata, stage, traceparent, retry_of, stop, progress, .. } = job;
         let _busy = self.begin(&node);
         let (job, kind, metadata) = (id.clone(), json!(kind), json!(metadata));
         let stage = stage.map_or(Value::Null, |stage| stage.read().unwrap());
@@ -114,6 +116,7 @@ impl Runs {
             metadata,
             stage,
             traceparent,
+            retry_of,
             stopped: None,
         };
         self.runs.send_modify(|runs| runs.push(run));

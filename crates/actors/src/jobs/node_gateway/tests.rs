@@ -430,7 +430,7 @@ async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing(
     let messages = outbox.next(10).await;
     let [ToNode::Dispatch(sent)] = &messages[..] else { panic!("one is sent, not {messages:?}") };
     assert_eq!((sent.job, sent.is_foreign()), (job(1), true));
-    assert_eq!(sent.node_job, crate::jobs::fixture::spec().node_job(None));
+    assert_eq!(sent.node_job, crate::jobs::fixture::spec().node_job(None, None));
     assert_eq!(event_now(&mut here.owner).await, None, "the others are nobody's");
     // Of a node that is elsewhere the lane hears.
     drop(outbox);

@@ -310,7 +310,7 @@ async fn the_time_in_which_frames_wait_to_be_sent_to_a_node_does_not_count_again
 /// Has these attempts wait to be sent.
 fn waiting(socket: &mut Socket, numbers: RangeInclusive<u128>) {
     for n in numbers {
-        let node_job = Spec::new("1").node_job(None);
+        let node_job = Spec::new("1").node_job(None, None);
         socket.send(ToNode::Dispatch(Dispatch { slot: slot(n), node_job }));
     }
 }

@@ -145,6 +145,9 @@ impl Command {
             // The second is what tracing tools read.
             command.env("FENCEPOST_TRACEPARENT", parent).env("TRACEPARENT", parent);
         }
+        if let Some(repeated) = &job.retry_of {
+            command.env("FENCEPOST_RETRY_OF", repeated);
+        }
         command
     }
 }

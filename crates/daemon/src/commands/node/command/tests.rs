@@ -119,6 +119,15 @@ async fn the_command_gets_the_kind() {
     assert_eq!(run(shell(script), "null").await.unwrap(), "null");
 }
 
+#[tokio::test]
+async fn the_command_gets_the_job_that_its_own_repeats() {
+    let script = r#"printf '%s' "${FENCEPOST_RETRY_OF-null}""#;
+    let (mut job, _stopper) = job("null");
+    job.retry_of = Some("j-0".to_owned());
+    assert_eq!(shell(script).run(job).await.unwrap().as_str(), r#""j-0""#);
+    assert_eq!(run(shell(script), "null").await.unwrap(), "null");
+}
+
 /// A daemon refuses variables of its own prefix that it does not know.
 #[test]
 fn a_daemon_that_a_command_starts_takes_none_of_the_jobs_variables_for_its_configuration() {
@@ -126,12 +135,13 @@ fn a_daemon_that_a_command_starts_takes_none_of_the_jobs_variables_for_its_confi
     (job.session, job.kind) = (Some("s-1".to_owned()), Some("send_email".to_owned()));
     (job.metadata, job.traceparent) =
         ([("k".to_owned(), "v".to_owned())].into(), Some("00-a-b-01".to_owned()));
+    job.retry_of = Some("j-0".to_owned());
     let prepared = command(&["true"]).prepared(&job);
     let given = prepared.as_std().get_envs();
     let own = given.filter(|(name, _)| name.to_string_lossy().starts_with("FENCEPOST_"));
     let environment: Vec<(OsString, OsString)> =
         own.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
-    assert_eq!(environment.len(), 6, "{environment:?}");
+    assert_eq!(environment.len(), 7, "{environment:?}");
     let loaded = Sources { environment, ..Sources::default() }.load();
     assert!(loaded.is_ok(), "{:?}", loaded.err());
 }
