@@ -101,7 +101,7 @@ have fields that this command does not know and would erase, nothing is changed.
         /// Show what would change, and change nothing
         #[arg(long)]
         dry_run: bool,
-        /// Do not ask before pools are dropped
+        /// Do not ask before pools are dropped, nor, on a terminal, before the first pools are set
         #[arg(short, long)]
         yes: bool,
         #[command(flatten)]

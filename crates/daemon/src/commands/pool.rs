@@ -86,6 +86,12 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
                 let names = dropped.join(", ");
                 confirm::ask(&format!("Jobs for these pools would wait for ever: {names}. Drop the pools?"))?;
             }
+            if are_the_first(&now.pools, &request.pools) {
+                confirm::ask_at_terminal(yes, || {
+                    "All nodes are in the pool default now. One that no pool of the file takes gets no job. Set the pools?"
+                        .to_owned()
+                })?;
+            }
             let answer = client.nodes().set_pools(&request).await;
             shown::answered(remote.json, answer, people)
         }
@@ -134,6 +140,11 @@ fn dropped(before: &[Shown], after: &[Shown]) -> Vec<String> {
     before.iter().filter(|pool| !is_kept(pool)).map(|pool| pool.name.clone()).collect()
 }
 
+/// Whether no pools were configured before. Then all nodes were in one pool, and none can be sure to be in a new one.
+const fn are_the_first(before: &[Shown], after: &[Shown]) -> bool {
+    before.is_empty() && !after.is_empty()
+}
+
 /// What becomes of each pool, one a line.
 fn changes(before: &[Shown], after: &[Shown]) -> String {
     let dropped = dropped(before, after).into_iter().map(|name| format!("dropped    {name}\n"));
@@ -173,5 +184,14 @@ mod tests {
         let expected = "dropped    a\nchanged    b\nunchanged  c\nadded      d\n";
         assert_eq!(changes(&before, &after), expected);
         assert_eq!(dropped(&before, &after), ["a"]);
+    }
+
+    #[test]
+    fn the_first_pools_are_those_before_which_there_were_none() {
+        let pools = |text| serde_json::from_str::<Vec<Shown>>(text).unwrap();
+        let (none, some) = (pools("[]"), pools(r#"[{"name":"a"}]"#));
+        let are_so = [(&none, &some), (&none, &none), (&some, &none), (&some, &some)]
+            .map(|(before, after)| are_the_first(before, after));
+        assert_eq!(are_so, [true, false, false, false]);
     }
 }

@@ -60,3 +60,18 @@ async fn an_answer_that_is_no_setting_of_pools_is_told_as_a_strangers() {
     }
     assert_eq!(*heard.lock(), ["GET /v1/config/pools"; 4]);
 }
+
+#[tokio::test]
+async fn a_script_sets_the_first_pools_without_a_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.json");
+    std::fs::write(&file, r#"{"version":1,"pools":[{"name":"a"}]}"#).unwrap();
+    let none = r#"{"version":1,"pools":[],"paused":[]}"#;
+    let set = r#"{"version":2,"pools":[{"name":"a"}],"paused":[]}"#;
+    let (stand_in, url) = listener().await;
+    let heard = answering(stand_in, [none, set].map(|body| (200, body.to_owned())).to_vec());
+    let output = ended(fencepost(&["pool", "set", "-f", file.to_str().unwrap(), "--url", &url])).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let heard = heard.lock();
+    assert!(heard.len() == 2 && heard[1].starts_with("PUT /v1/config/pools "), "{heard:?}");
+}
