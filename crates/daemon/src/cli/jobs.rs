@@ -285,6 +285,9 @@ pub enum Job {
         /// Idempotency key: the same request under the same key retries the jobs once
         #[arg(long, value_name = "KEY", value_parser = checked::key)]
         key: Option<String>,
+        /// Do not ask, on a terminal, before jobs that have succeeded or were cancelled are retried by a filter
+        #[arg(short, long)]
+        yes: bool,
         #[command(flatten)]
         remote: Remote,
     },

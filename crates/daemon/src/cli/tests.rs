@@ -108,6 +108,7 @@ fn nonce_commands_read_their_arguments() {
         "job retry a b --key k",
         "job retry a b --dry-run",
         "job retry --dead --tenant t --dry-run",
+        "job retry --outcome succeeded --yes",
         "job events j --json",
         "job dismiss a b --dry-run",
         "job delete a b --dry-run --yes",

@@ -27,7 +27,12 @@ pub fn ask(question: &str) -> Result<(), Failure> {
 /// # Errors
 /// Wrong usage, unless the answer is yes.
 pub fn ask_at_terminal(yes: bool, question: impl FnOnce() -> String) -> Result<(), Failure> {
-    if is_asked(yes, at_terminal()) { ask(&question()) } else { Ok(()) }
+    if asks_at_terminal(yes) { ask(&question()) } else { Ok(()) }
+}
+
+/// Whether [`ask_at_terminal`] asks: for a command that has to look first what it asks about.
+pub fn asks_at_terminal(yes: bool) -> bool {
+    is_asked(yes, at_terminal())
 }
 
 /// Whether a person sees the question and writes the answer at a terminal.

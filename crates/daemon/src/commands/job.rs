@@ -4,7 +4,9 @@ mod bulk;
 mod wait;
 
 use client::wire::Problem;
-use client::wire::jobs::{Job as Shown, JobAccepted, JobState, NotRetried, RetryAnswer, RetryRequest};
+use client::wire::jobs::{
+    Job as Shown, JobAccepted, JobState, NotRetried, Outcome, RetryAnswer, RetryRequest,
+};
 use client::wire::limits::BATCH_JOBS_MAX;
 use client::{Client, Error, JobQuery, JobUpdate, Page};
 use serde::Serialize;
@@ -65,7 +67,7 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             let read = async |id: &str| to_retry(&client, id, remote.json).await;
             each_unchanged(&jobs, &remote, read, would_retry).await
         }
-        Job::Retry { jobs, filter, key, remote, .. } => match jobs.as_slice() {
+        Job::Retry { jobs, filter, key, yes, remote, .. } => match jobs.as_slice() {
             [job] => {
                 let key = once::key(key, "retry");
                 let answer = connect(&remote)?.jobs().retry(job, Some(&key)).await;
@@ -76,6 +78,11 @@ pub async fn run(command: Job) -> Result<(), Failure> {
             }
             _ => {
                 let Filter { dead, outcome, session, tenant, pool, kind } = filter;
+                if does_work_again(outcome) {
+                    confirm::ask_at_terminal(yes, || {
+                        format!("Retry up to {BATCH_JOBS_MAX} jobs, and do again what they have done?")
+                    })?;
+                }
                 let dead = dead.then_some(true);
                 let which =
                     RetryRequest { ids: jobs, state: None, outcome, session, tenant, pool, kind, dead };
@@ -113,6 +120,11 @@ pub async fn run(command: Job) -> Result<(), Failure> {
         Job::Bulk(command) => bulk::run(command).await,
         Job::Events { job, remote } => follow(&connect(&remote)?, &job, remote.json).await,
     }
+}
+
+/// Whether jobs that are retried by this outcome do again what was done, or what nobody wants: they had no need of a retry.
+const fn does_work_again(outcome: Option<Outcome>) -> bool {
+    matches!(outcome, Some(Outcome::Succeeded | Outcome::Cancelled))
 }
 
 /// A job that was deleted, for programs.

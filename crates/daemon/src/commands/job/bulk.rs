@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::does_work_again;
 use crate::cli::jobs::bulk::{Begun, Bulk};
 use crate::commands::absence::Absence;
 use crate::commands::look::Look;
@@ -58,8 +59,12 @@ async fn begin(action: BulkAction, begun: Begun) -> Result<(), Failure> {
     }
     let key = once::key(begun.key.clone(), "bulk");
     let mut with = once::option(&key);
-    let is_final = matches!(action, BulkAction::Cancel | BulkAction::Delete);
-    if is_final && !begun.yes {
+    let is_asked = match action {
+        BulkAction::Cancel | BulkAction::Delete => !begun.yes,
+        BulkAction::Retry => does_work_again(request.filter.outcome) && confirm::asks_at_terminal(begun.yes),
+        _ => false,
+    };
+    if is_asked {
         // The time of the count cannot be added to it below.
         if begun.key.is_some() && request.before.is_none() {
             let done = done(action);
@@ -177,10 +182,12 @@ const fn worked_on(bulk: &Shown) -> u64 {
 }
 
 fn asked(action: BulkAction, matched: u64) -> String {
-    let (it, their) =
-        if matched == 1 { ("it", "its payload and result") } else { ("them", "their payloads and results") };
+    let (it, has, their) = match matched {
+        1 => ("it", "it has", "its payload and result"),
+        _ => ("them", "they have", "their payloads and results"),
+    };
     match action {
-        BulkAction::Retry => format!("Retry {it}"),
+        BulkAction::Retry => format!("Retry {it}, and do again what {has} done"),
         BulkAction::Cancel => format!("Cancel {it}"),
         BulkAction::Delete => format!("Delete {it}, with {their}"),
         BulkAction::Dismiss => format!("Dismiss {it}"),
@@ -278,6 +285,8 @@ fn card(bulk: &Shown) -> String {
 
 #[cfg(test)]
 mod tests {
+    use client::wire::jobs::Outcome;
+
     use super::*;
 
     #[test]
@@ -286,6 +295,15 @@ mod tests {
         assert_eq!(unchanged(&counted(1, false)), "1 job matches; nothing was changed\n");
         assert_eq!(unchanged(&counted(0, true)), "at least 0 jobs match; nothing was changed\n");
         assert_eq!(matching(&counted(1_000_000, true)), "at least 1000000 jobs match");
+    }
+
+    #[test]
+    fn people_are_asked_before_what_is_done_is_done_again() {
+        assert_eq!(asked(BulkAction::Retry, 1), "Retry it, and do again what it has done");
+        assert_eq!(asked(BulkAction::Retry, 2), "Retry them, and do again what they have done");
+        let unasked = [None, Some(Outcome::Failed), Some(Outcome::TimedOut)];
+        assert_eq!(unasked.map(does_work_again), [false; 3]);
+        assert_eq!([Outcome::Succeeded, Outcome::Cancelled].map(Some).map(does_work_again), [true; 2]);
     }
 
     #[test]
