@@ -20,17 +20,18 @@ SELECT current_setting('fsync') AS fsync,
                  NOT IN ('global', 'database', 'user', 'database user', 'session')
        ) AS servers_commit,
        current_setting('full_page_writes') AS full_page_writes,
-       -- A standby that no commit waits for lacks the last commits when it is promoted.
-       -- Where some are synchronous, only a role that may read all of the view (pg_read_all_stats) sees which are not. What
-       -- copies the log without replaying it, or is no copy of all, is not promoted.
+       -- A standby that no commit waits for lacks the last commits when it is promoted. What copies the log without replaying
+       -- it, as a backup does, or is no copy of all, is not promoted. A role that may not read all of the view
+       -- (pg_read_all_stats) sees neither the state nor what is replayed: where none is synchronous, each is one to it that
+       -- reads by no logical slot, and where some are, it does not see which are not.
        EXISTS (
            SELECT
            FROM pg_stat_replication r
-           WHERE current_setting('synchronous_standby_names') = ''
-              OR r.sync_state = 'async' AND r.replay_lsn IS NOT NULL
-                 AND r.pid NOT IN (
-                     SELECT s.active_pid FROM pg_replication_slots s
-                     WHERE s.slot_type = 'logical' AND s.active_pid IS NOT NULL
-                 )
+           WHERE (current_setting('synchronous_standby_names') = '' AND r.state IS NULL
+                  OR r.sync_state = 'async' AND r.replay_lsn IS NOT NULL)
+             AND r.pid NOT IN (
+                 SELECT s.active_pid FROM pg_replication_slots s
+                 WHERE s.slot_type = 'logical' AND s.active_pid IS NOT NULL
+             )
        ) AS lags,
        pg_is_in_recovery() AS is_standby

@@ -8,6 +8,7 @@ use sqlx::Connection;
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::runtime;
+use tokio::task::block_in_place;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
 use crate::sessions::spec;
@@ -550,4 +551,55 @@ async fn sessions_that_began_under_another_default_do_not_contradict_each_other(
     for look in 0..16 {
         assert!(is_warned().await, "look {look}");
     }
+}
+
+/// Nobody promotes what reads changes, or copies the log without replaying it, as a backup does. A role that may not see what
+/// is replayed tells readers of changes alone from standbys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_reads_the_log_and_is_no_standby_is_not_warned_of() {
+    let server = block_in_place(|| {
+        let server = Arc::new(Postgres::start().unwrap());
+        server.query("alter system set wal_level = logical").unwrap();
+        server.query("create role plain login").unwrap();
+        server.stop_immediate().unwrap();
+        server.boot().unwrap();
+        server
+    });
+    let (seeing, plain) = block_in_place(|| {
+        let (seeing, plain) = (server.database().unwrap(), server.database().unwrap());
+        seeing.query("create publication changes").unwrap();
+        seeing.query("select pg_create_logical_replication_slot('changes', 'pgoutput')").unwrap();
+        let alter = "execute format('alter database %I owner to plain', current_database())";
+        plain.query(&format!("do $$ begin {alter}; end $$")).unwrap();
+        (seeing, plain)
+    });
+    let opened = async |url: String| {
+        let options =
+            Options { url, connections_max: 8, connect_timeout_ms: 20_000, call_timeout_ms: 10_000 };
+        ledger::open(&options).await.unwrap()
+    };
+    let by_all = opened(seeing.url().to_owned()).await;
+    let by_plain = opened(plain.url().replace("//postgres@", "//plain@")).await;
+    let is_warned =
+        async |ledger: &ledger::Handle| !ledger.check().await.unwrap().durability_warnings.is_empty();
+    let both = async || (is_warned(&by_all).await, is_warned(&by_plain).await);
+    let reading = async |count: &str| {
+        let read = "select count(*) from pg_stat_replication where state = 'streaming'";
+        eventually("it reads", async || block_in_place(|| server.query(read).unwrap()) == [[count]]).await;
+    };
+    let port = format!("--port={}", server.address().port());
+    let (_, name) = seeing.url().rsplit_once('/').unwrap();
+    let name = format!("--dbname={name}");
+    let at = ["--host=127.0.0.1", "--username=postgres", port.as_str()];
+    let changes = ["--start", "--slot=changes", "--file=changes", "--option=proto_version=1"];
+    let of_changes = ["--option=publication_names=changes", name.as_str()];
+    let _changes = server.runs("pg_recvlogical", &[&at[..], &changes[..], &of_changes[..]].concat()).unwrap();
+    reading("1").await;
+    assert_eq!(both().await, (false, false));
+    let copy = ["--directory=.", "--no-sync"];
+    let _copy = server.runs("pg_receivewal", &[&at[..], &copy[..]].concat()).unwrap();
+    reading("2").await;
+    assert_eq!(both().await, (false, true));
+    let _standby = block_in_place(|| server.standby(server.address(), "standby").unwrap());
+    eventually("the standby is found", async || both().await == (true, true)).await;
 }

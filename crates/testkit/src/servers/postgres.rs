@@ -159,6 +159,18 @@ impl Postgres {
         Ok(standby)
     }
 
+    /// Runs one of PostgreSQL's programs, such as `pg_receivewal`, in the server's folder, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn runs(&self, program: &str, args: &[&str]) -> Result<Process> {
+        let mut command = Command::new(self.tools.bin.join(program));
+        command.args(args).current_dir(self.dir.path());
+        let log = self.dir.path().join(format!("{program}.log"));
+        let launch = Launch { run_as: self.tools.run_as, ..Launch::logging(&command, &log) };
+        Process::spawn(&launch).map(|(process, _)| process)
+    }
+
     /// Makes a standby a primary, and waits until it is one.
     ///
     /// # Errors
