@@ -3,6 +3,7 @@
 
 mod dumps;
 mod failover;
+mod moves;
 mod restarts;
 
 use std::collections::HashSet;
