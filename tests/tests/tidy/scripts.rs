@@ -107,6 +107,23 @@ fn a_daemons_container_has_time_to_stop_in_order() {
 }
 
 #[test]
+fn the_unit_of_systemd_starts_at_boot_is_tried_again_and_has_time_to_stop() {
+    let text = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let units: Vec<_> = text.split("```ini\n").skip(1).filter_map(|rest| rest.split_once("\n```")).collect();
+    assert_eq!(units.len(), 1, "{units:?}");
+    let unit: Vec<_> = units[0].0.lines().collect();
+    for line in [
+        "StartLimitIntervalSec=0",
+        "Restart=always",
+        "RestartPreventExitStatus=78",
+        "TimeoutStopSec=50",
+        "WantedBy=multi-user.target",
+    ] {
+        assert!(unit.contains(&line), "{line}: {unit:?}");
+    }
+}
+
+#[test]
 fn the_folders_that_the_image_makes_are_its_users_alone() {
     let text = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
     let made: Vec<_> = text.lines().filter(|line| line.contains("install -d ")).collect();
