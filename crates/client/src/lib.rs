@@ -91,7 +91,10 @@
 //! If that fails, it asks the URLs that it was given; any instance forwards a request to its owner. An address that
 //! fails is avoided, for longer each time. If an instance does not answer for a second (after the time for which it
 //! was asked to wait), the library asks another one whether it is still in the cluster; if it is not, the request is
-//! repeated elsewhere.
+//! repeated elsewhere. For that it must know the instances: a client's very first call waits for a paused one for
+//! [`Retry::attempt_max`], and so does each call at a URL that no instance advertises, such as a proxy's. The library reads
+//! `GET /v1/cluster` for it, in the background, whenever an answer names a change; a client of one URL only after calls
+//! about signers. A token that may not (`node` alone) is refused that once for each change, and the client learns nothing.
 //!
 //! **URLs.** A client begins with one of its URLs by chance, so that the processes of a fleet do not all load the same
 //! instance; with [`Client::in_order`] it begins with the first. Calls go there until that fails, then to the next one,

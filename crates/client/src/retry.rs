@@ -49,7 +49,8 @@ pub struct Retry {
     pub total_max: Duration,
     /// Longest time for one attempt; 15 s by default. It includes connecting, which may take 2 s: with a shorter time
     /// here or in `total_max`, a change that is asked of a silent host counts as lost, though nothing was sent. An
-    /// attempt that waits for an instance which has left the cluster is given up sooner.
+    /// attempt that waits for an instance which has left the cluster is given up sooner, once an answer has shown the
+    /// client where the instances are (see *Routes* in [the crate's documentation](crate)).
     pub attempt_max: Duration,
     /// The first pause, before jitter; 200 ms by default. It doubles with each further one, and a random part of up to
     /// a half is left out. None is shorter than 100 ms.

@@ -33,6 +33,8 @@ struct Inner {
     known: ArcSwapOption<Known>,
     looking: AtomicBool,
     looked: Mutex<Option<Instant>>,
+    /// The version of a ring that was refused to this client, if the last answer was that.
+    refused: ArcSwapOption<HeaderValue>,
     avoided: Mutex<Avoided>,
 }
 
@@ -111,13 +113,26 @@ impl Routes {
         self.inner.known.load().as_ref().map_or_else(Vec::new, |known| known.alive.iter().cloned().collect())
     }
 
+    /// Whether the ring of this version was read, or was refused.
+    pub(crate) fn is_settled(&self, version: &HeaderValue) -> bool {
+        self.inner.known.load().as_ref().is_some_and(|known| known.version == *version)
+            || self.inner.refused.load().as_ref().is_some_and(|refused| **refused == *version)
+    }
+
+    /// Whether the last look was refused. Only another version is worth a further one.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.inner.refused.load().is_some()
+    }
+
     /// The right to read the ring again, if an answer named another version. The caller reads it, and stores
     /// it with [`Looking`].
     pub(crate) fn is_outdated(&self, version: &HeaderValue) -> Option<Looking> {
-        if self.inner.known.load().as_ref().is_some_and(|known| known.version == *version) {
+        if self.is_settled(version) {
             return None;
         }
-        self.look(LOOK_EVERY)
+        let mut looking = self.look(LOOK_EVERY)?;
+        looking.version = Some(version.clone());
+        Some(looking)
     }
 
     /// The right to read the ring, if no other call reads it now or has read it within `every`.
@@ -128,7 +143,7 @@ impl Routes {
         }
         let since = Instant::now();
         *looked = Some(since);
-        Some(Looking { inner: Arc::clone(&self.inner), since })
+        Some(Looking { inner: Arc::clone(&self.inner), since, version: None })
     }
 
     fn avoided(&self) -> std::sync::MutexGuard<'_, Avoided> {
@@ -147,6 +162,8 @@ impl Inner {
 pub(crate) struct Looking {
     inner: Arc<Inner>,
     since: Instant,
+    /// What an answer called it, if that is why it is read.
+    version: Option<HeaderValue>,
 }
 
 impl Looking {
@@ -155,6 +172,14 @@ impl Looking {
         let known = Known::of(cluster, version, self.since);
         self.inner.avoided().keep(|url| known.alive.contains(url));
         self.inner.known.store(Some(Arc::new(known)));
+        self.inner.refused.store(None);
+    }
+
+    /// It may not be read, and is not asked for again under this version.
+    pub(crate) fn refused(mut self) {
+        if let Some(version) = self.version.take() {
+            self.inner.refused.store(Some(Arc::new(version)));
+        }
     }
 }
 
@@ -246,6 +271,21 @@ mod tests {
         assert!(routes.is_outdated(&version("7-3")).is_none(), "not again so soon");
         time_passes(&routes);
         assert!(routes.is_outdated(&version("7-3")).is_some(), "who gave up lets others look");
+    }
+
+    #[test]
+    fn a_ring_that_was_refused_is_not_read_before_it_changes() {
+        let [first, second] = ["7-1", "7-2"].map(HeaderValue::from_static);
+        let routes = Routes::default();
+        let time_passes = || *routes.inner.looked.lock().unwrap() = None;
+        routes.is_outdated(&first).unwrap().refused();
+        time_passes();
+        assert!(routes.is_outdated(&first).is_none() && routes.is_refused());
+        let looking = routes.is_outdated(&second).expect("it has changed");
+        looking.found(cluster(&["a"], Mode::WorkerQueue, None), Some(second.clone()));
+        assert!(!routes.is_refused() && routes.owner("x").is_some());
+        time_passes();
+        assert!(routes.is_outdated(&second).is_none() && routes.is_outdated(&first).is_some());
     }
 
     #[test]

@@ -238,7 +238,8 @@ impl Client {
 
     /// The same client asking its own URLs only. Usually it learns from the daemon where the instances are,
     /// and asks the owner of a signer straight; where clients cannot reach the instances at the addresses that
-    /// these advertise, that costs an attempt now and then.
+    /// these advertise, that costs an attempt now and then. Without the ring a request to a paused instance takes
+    /// [`Retry::attempt_max`], also when the instance has left the cluster.
     #[must_use]
     pub fn without_ring(mut self) -> Self {
         self.routes = None;
@@ -262,7 +263,14 @@ impl Client {
     }
 
     /// Reads the ring in the background, if an answer says that it has changed.
-    fn note_ring(&self, base: &Url, version: &HeaderValue) {
+    fn note_ring<B>(&self, base: &Url, call: &Call<'_, B>, response: &Response) {
+        // For calls about no signer it says whether to leave an instance for another one.
+        let is_of_use = call.signer.is_some() || self.bases.len() > 1;
+        // A token that is not known cannot read the ring either.
+        if !is_of_use || response.status() == StatusCode::UNAUTHORIZED {
+            return;
+        }
+        let Some(version) = response.headers().get(wire::RING_VERSION) else { return };
         let looking = self.routes.as_ref().and_then(|routes| routes.is_outdated(version));
         if let Some(looking) = looking {
             self.look(base.clone(), looking);
@@ -275,9 +283,12 @@ impl Client {
         tokio::spawn(async move {
             let id = uuid::Uuid::new_v4().to_string();
             let call = Call::get(&["v1", "cluster"], &[]);
-            // After a failed look the next call looks again.
-            if let Ok(reply) = client.attempt(&base, &call, &id, LOOK_MAX).await {
-                looking.found(reply.body, reply.ring);
+            match client.attempt(&base, &call, &id, LOOK_MAX).await {
+                Ok(reply) => looking.found(reply.body, reply.ring),
+                // It would be refused again, as to a token without the scope `read`.
+                Err(failure) if !failure.error.is_retryable() => looking.refused(),
+                // The next call looks again.
+                Err(_) => {}
             }
         });
     }
@@ -361,9 +372,7 @@ impl Client {
             Err(error) => return Err(Failure::unanswered(self.unanswered(base, error).await)),
         };
         let (status, hint) = (response.status(), retry_after(&response));
-        if let (Some(version), Some(_)) = (response.headers().get(wire::RING_VERSION), call.signer) {
-            self.note_ring(base, version);
-        }
+        self.note_ring(base, call, &response);
         if status.is_success() {
             return Ok(response);
         }

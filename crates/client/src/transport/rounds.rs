@@ -345,7 +345,7 @@ impl Client {
     fn look_past(&self, routes: &Routes, to: &Url, every: Duration) {
         let mut others: Vec<Url> = self.bases.iter().cloned().chain(routes.alive()).collect();
         others.retain(|url| url != to && self.may_ask(url));
-        if others.is_empty() {
+        if others.is_empty() || routes.is_refused() {
             return;
         }
         if let Some(looking) = routes.look(every) {

@@ -13,6 +13,7 @@ use super::*;
 
 mod cluster;
 mod cut_off;
+mod gone;
 mod jobs;
 mod log;
 mod no_http;
