@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
-use super::{Answer, Call, Client, Reply};
+use super::{Answer, Call, Client};
 use crate::base_url::shown;
 use crate::routes::Routes;
 use crate::unreached::Unreached;
@@ -183,14 +183,14 @@ impl Client {
                 let at = self.current.load(Ordering::Relaxed);
                 let (base, sent_at) = (&self.bases[at], Instant::now());
                 let limit = effort.left().min(self.retry.attempt_max);
-                let opening = self.respond(base, call, &effort.request_id, None);
-                let outcome = match tokio::time::timeout(limit, opening).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => {
+                let opening = async {
+                    let answer = self.respond(base, call, &effort.request_id, None);
+                    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
                         let reason = "no answer in time".to_owned();
                         Err(Failure::unanswered(Error::Lost { url: shown(base), reason, source: None }))
-                    }
+                    })
                 };
+                let outcome = self.while_it_lives(base, false, sent_at, call.expected, opening).await;
                 effort.ended(base, sent_at, outcome.as_ref().err());
                 let failure = match outcome {
                     Ok(response) => return Ok((base.clone(), response)),
@@ -294,12 +294,7 @@ impl Client {
         let sent_at = Instant::now();
         let limit = effort.left().min(self.retry.attempt_max);
         let attempt = self.attempt(to, call, &effort.request_id, limit);
-        let outcome = match &self.routes {
-            Some(routes) if direct || routes.lives_at(to) => {
-                self.while_it_lives(routes, to, sent_at, call.expected, attempt).await
-            }
-            _ => attempt.await,
-        };
+        let outcome = self.while_it_lives(to, direct, sent_at, call.expected, attempt).await;
         effort.ended(to, sent_at, outcome.as_ref().err());
         if let (Some(routes), true) = (&self.routes, direct) {
             match &outcome {
@@ -310,17 +305,20 @@ impl Client {
         outcome.map(|reply| Answer { body: reply.body, sent_at })
     }
 
-    /// An attempt that is given up when its instance has left the cluster. A paused instance keeps its
-    /// connections open and does not answer, while others serve its keys. One that is asked to wait is looked after
-    /// seldom before that is over.
+    /// An attempt that is given up when its instance has left the cluster, where it is known to have been there. A paused
+    /// instance keeps its connections open and does not answer, while others serve its keys. One that is asked to wait is
+    /// looked after seldom before that is over. `direct` is as for [`Self::send`].
     async fn while_it_lives<T>(
         &self,
-        routes: &Routes,
         to: &Url,
+        direct: bool,
         sent_at: Instant,
         expected: Duration,
-        attempt: impl Future<Output = Attempted<Reply<T>>>,
-    ) -> Attempted<Reply<T>> {
+        attempt: impl Future<Output = Attempted<T>>,
+    ) -> Attempted<T> {
+        let Some(routes) = self.routes.as_ref().filter(|routes| direct || routes.lives_at(to)) else {
+            return attempt.await;
+        };
         let mut attempt = pin!(attempt);
         let mut wait = (self.look_after + expected).min(self.look_while_waiting);
         loop {

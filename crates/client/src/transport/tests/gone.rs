@@ -42,6 +42,16 @@ async fn a_call_about_no_signer_goes_on_elsewhere_once_its_instance_has_left_the
 }
 
 #[tokio::test]
+async fn a_stream_is_opened_elsewhere_once_its_instance_has_left_the_cluster() {
+    let stream = Act::Answer(200, "content-type: text/event-stream\r\n", String::new());
+    let (paused, entry, client) = paused(stream).await;
+    let opened = tokio::time::timeout(PATIENCE, client.events(&[])).await.expect("it is opened elsewhere");
+    assert!(opened.is_ok(), "{opened:?}");
+    assert_eq!(asked(&paused), ["/v1/events"]);
+    assert_eq!(asked(&entry)[4..], ["/v1/events"]);
+}
+
+#[tokio::test]
 async fn the_ring_is_read_for_calls_about_no_signer_where_another_url_can_be_asked() {
     let unknown = serde_json::to_string(&Problem::new(Code::Unauthorized, "because")).unwrap();
     for (what, urls, answer, is_read) in [
