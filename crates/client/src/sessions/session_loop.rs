@@ -1,6 +1,7 @@
 //! The loop of a session's socket: it keeps the connection, sends the caller's jobs, and passes on what it
 //! receives.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -103,11 +104,17 @@ pub(super) struct SessionLoop {
     faults: u32,
     /// The caller got all results up to this place.
     reported_seq: u64,
+    /// What the caller has not got yet.
+    untold: VecDeque<Delivery>,
     /// The names of jobs that were refused when the caller had closed the socket.
     refused: Vec<String>,
+    /// Gets what remains when the loop is dropped.
+    left: Option<oneshot::Sender<Vec<String>>>,
 }
 
 impl SessionLoop {
+    /// The loop; and, once it has ended, the names of the jobs that are not accepted then: those first whose refusals it did
+    /// not deliver. They come also where the loop ends with its runtime.
     pub(super) fn new(
         client: &Client,
         id: &str,
@@ -116,15 +123,28 @@ impl SessionLoop {
         tell: mpsc::Sender<Delivery>,
         stop: oneshot::Receiver<()>,
         pace: Pace,
-    ) -> Self {
-        let (client, id, reported_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
-        let (phase, faults, refused) = (Phase::Open, 0, Vec::new());
-        Self { client, id, protocol, jobs, tell, stop, pace, phase, faults, reported_seq, refused }
+    ) -> (Self, oneshot::Receiver<Vec<String>>) {
+        let (left, unaccepted) = oneshot::channel();
+        let session_loop = Self {
+            client: client.clone(),
+            id: id.to_owned(),
+            reported_seq: protocol.after_seq(),
+            protocol,
+            jobs,
+            tell,
+            stop,
+            pace,
+            phase: Phase::Open,
+            faults: 0,
+            untold: VecDeque::new(),
+            refused: Vec::new(),
+            left: Some(left),
+        };
+        (session_loop, unaccepted)
     }
 
-    /// Runs until the session is closed, the caller stops, or the error is lasting. Answers the `ref`s of the jobs that
-    /// are not accepted then: those first whose refusals it did not deliver.
-    pub(super) async fn run(mut self) -> Vec<String> {
+    /// Runs until the session is closed, the caller stops, or the error is lasting.
+    pub(super) async fn run(mut self) {
         let end = match self.keep_connected().await {
             Parted::Enough => None,
             Parted::Cut(error) => Some(Err(error)),
@@ -136,11 +156,9 @@ impl SessionLoop {
                 let refused = self.protocol.closed();
                 self.tell(refused).await;
             }
-            self.say(Delivery::End(end)).await;
+            self.untold.push_back(Delivery::End(end));
+            self.deliver().await;
         }
-        let mut unaccepted = self.refused;
-        unaccepted.extend(self.protocol.left());
-        unaccepted
     }
 
     /// Connects, serves the connection, connects again. Ends where no connection would help, and where every instance
@@ -274,27 +292,32 @@ impl SessionLoop {
             if matches!(happening, Happening::Result(_)) {
                 self.reported_seq = self.protocol.after_seq();
             }
-            self.say(Delivery::Happening(happening, self.reported_seq)).await;
+            self.untold.push_back(Delivery::Happening(happening, self.reported_seq));
         }
+        self.deliver().await;
     }
 
-    async fn say(&mut self, delivery: Delivery) {
-        if self.phase == Phase::Open {
+    /// Delivers what the caller has not got, in its order.
+    async fn deliver(&mut self) {
+        while self.phase == Phase::Open && !self.untold.is_empty() {
             let phase = tokio::select! {
                 biased;
                 // A caller that has closed the socket hears nothing more.
-                phase = next_phase(self.phase, &mut self.stop, self.pace) => phase,
+                phase = next_phase(self.phase, &mut self.stop, self.pace) => Some(phase),
                 room = self.tell.reserve() => {
+                    let delivery = self.untold.pop_front();
                     // A socket that was dropped has no room.
-                    if let Ok(room) = room {
+                    if let (Ok(room), Some(delivery)) = (room, delivery) {
                         room.send(delivery);
                     }
-                    return;
+                    None
                 }
             };
-            self.enter(phase);
+            if let Some(phase) = phase {
+                self.enter(phase);
+            }
         }
-        self.refused.extend(delivery.refused());
+        self.refused.extend(self.untold.drain(..).filter_map(Delivery::refused));
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -315,6 +338,20 @@ impl SessionLoop {
             Phase::Open => false,
             Phase::Closing(_) => self.protocol.is_empty() && self.jobs.is_empty(),
             Phase::Over => true,
+        }
+    }
+}
+
+impl Drop for SessionLoop {
+    /// The end of the loop, and also that of its runtime, which comes while the loop waits for anything.
+    fn drop(&mut self) {
+        self.take_all();
+        let mut unaccepted = std::mem::take(&mut self.refused);
+        unaccepted.extend(self.untold.drain(..).filter_map(Delivery::refused));
+        unaccepted.extend(self.protocol.left());
+        if let Some(left) = self.left.take() {
+            // A socket that was dropped does not ask for it.
+            let _ = left.send(unaccepted);
         }
     }
 }

@@ -51,7 +51,8 @@ pub struct SessionSocket {
     after_seq: u64,
     is_over: bool,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Vec<String>>,
+    unaccepted: oneshot::Receiver<Vec<String>>,
+    task: JoinHandle<()>,
 }
 
 /// Sends jobs on a session's socket. Cheap to clone.
@@ -89,9 +90,10 @@ impl SessionSocket {
         // One that this version does not know may be any order.
         let is_ordered = matches!(ordering, Ordering::Strict | Ordering::Results);
         let protocol = Protocol::new(after_seq, is_ordered);
-        let session_loop = SessionLoop::new(client, id, protocol, asked, tell, stopped, pace);
+        let (session_loop, unaccepted) = SessionLoop::new(client, id, protocol, asked, tell, stopped, pace);
         let sender = JobSender { window: SendWindow::new(), jobs };
-        Self { sender, deliveries, after_seq, is_over: false, stop, task: tokio::spawn(session_loop.run()) }
+        let task = tokio::spawn(session_loop.run());
+        Self { sender, deliveries, after_seq, is_over: false, stop, unaccepted, task }
     }
 
     /// Sends a job under this name, as [`JobSender::send`].
@@ -141,22 +143,21 @@ impl SessionSocket {
     }
 
     /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped, but for what
-    /// [`Remains::unaccepted`] says of them.
+    /// [`Remains::unaccepted`] says of them. Where the runtime has ended on which the socket was made, nothing is waited for,
+    /// and what remains is told all the same.
     ///
     /// If the future is dropped, the socket closes all the same, and nobody learns what remains.
     pub async fn close(self) -> Remains {
-        let Self { sender, mut deliveries, after_seq, is_over: _, stop, task } = self;
+        let Self { sender, mut deliveries, after_seq, is_over: _, stop, unaccepted: left, task } = self;
         drop(sender);
         // It may be over already.
         let _ = stop.send(());
-        let left = match task.await {
-            Ok(unaccepted) => unaccepted,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime ends.
-                Err(_) => Vec::new(),
-            },
-        };
+        if let Err(error) = task.await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        let left = left.await.expect("a loop that ends says what remains");
         let mut unaccepted = Vec::new();
         while let Ok(delivery) = deliveries.try_recv() {
             unaccepted.extend(delivery.refused());

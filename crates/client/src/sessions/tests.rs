@@ -499,6 +499,41 @@ async fn a_close_names_the_jobs_that_were_refused_and_of_which_the_caller_has_no
     assert_eq!(socket.close().await.unaccepted, ["a"]);
 }
 
+#[test]
+fn a_close_names_what_was_not_accepted_also_where_the_runtime_of_the_socket_has_ended() {
+    let runtime = || {
+        let mut threads = tokio::runtime::Builder::new_multi_thread();
+        threads.worker_threads(1).enable_all().build().unwrap()
+    };
+    let (of_socket, other) = (runtime(), runtime());
+    let instance = other.block_on(Instance::new());
+    let socket = of_socket.block_on(async { open(&[&instance], Ordering::Free, 0, pace()) });
+    let names: Vec<_> = (0..UNACCEPTED_JOBS_MAX as usize + WAITING_MAX).map(|n| n.to_string()).collect();
+    let (first, last) = names.split_at(UNACCEPTED_JOBS_MAX as usize);
+    let _peer = other.block_on(async {
+        let mut peer = Peer::of(&instance).await;
+        for name in first {
+            socket.send(name, job()).await.unwrap();
+            assert_eq!(peer.heard().await, *name);
+        }
+        // The caller has room for one less: it has not taken the news of the connection.
+        for name in &first[..WAITING_MAX] {
+            let no = format!(r#"{{"type":"problem","ref":"{name}","code":"overloaded","detail":"no"}}"#);
+            peer.say(&no).await;
+        }
+        // Each refusal that was read makes room for a job. So all were read once these are sent, and the last one waits until
+        // the caller takes one.
+        for name in last {
+            let sending = socket.send(name, job());
+            tokio::time::timeout(PATIENCE, sending).await.expect("there is room").unwrap();
+        }
+        peer
+    });
+    drop(of_socket);
+    let remains = other.block_on(socket.close());
+    assert_eq!(remains, Remains { after_seq: 0, unaccepted: names });
+}
+
 /// A scheduler with one session, whose connections are cut again and again.
 struct Daemon {
     instance: Instance,
