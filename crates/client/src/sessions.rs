@@ -36,7 +36,7 @@
 //!         // It connects again by itself, and sends what was not accepted again.
 //!         Some(Happening::Lost { reason, .. }) => eprintln!("no connection: {reason}"),
 //!         Some(_) => {}
-//!         // The session is closed.
+//!         // The session is closed. Another one needs another key.
 //!         None => break,
 //!     }
 //! }
@@ -93,7 +93,9 @@ impl Client {
 
 impl Sessions<'_> {
     /// Opens a session; when this returns it is durable. Under one `key` the same request is the same session
-    /// for 24 hours, on any instance, also when it is closed by then. Without it the library makes one for this call.
+    /// for 24 hours, on any instance, also when it is closed by then. So a caller that opens the next session where one is
+    /// closed takes another key: under the first it would get the closed session each time. [`Session::closed_at`] of
+    /// [`Self::get`] tells whether a session is closed. Without a key the library makes one for this call.
     ///
     /// # Errors
     /// [`crate::Error`].
