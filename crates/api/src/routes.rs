@@ -1,6 +1,6 @@
 //! The table of all paths: the label of each in metrics, its methods with the access that each requires, and what else all
-//! requests for it have in common. `gate`, `visibility`, `shared_reads`, `openapi` and the 405 answer read the table. Handlers use
-//! some of these, so they cannot stand in it: `server` adds them.
+//! requests for it have in common. `gate`, `visibility`, `shared_reads`, `openapi` and the 405 answer read the table.
+//! Handlers use some of these, so they cannot stand in it: `server` adds them.
 
 use std::sync::LazyLock;
 

@@ -185,10 +185,15 @@ impl Client {
                 let limit = effort.left().min(self.retry.attempt_max);
                 let opening = async {
                     let answer = self.respond(base, call, &effort.request_id, None);
-                    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
+                    let Ok(answered) = tokio::time::timeout(limit, answer).await else {
                         let reason = "no answer in time".to_owned();
-                        Err(Failure::unanswered(Error::Lost { url: shown(base), reason, source: None }))
-                    })
+                        return Err(Failure::unanswered(Error::Lost {
+                            url: shown(base),
+                            reason,
+                            source: None,
+                        }));
+                    };
+                    answered
                 };
                 let outcome = self.while_it_lives(base, false, sent_at, call.expected, opening).await;
                 effort.ended(base, sent_at, outcome.as_ref().err());

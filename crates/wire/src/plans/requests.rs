@@ -158,8 +158,8 @@ pub struct StageRequest {
     )]
     #[schema(nullable = false, default = 60000, minimum = 1, maximum = 86400000)]
     pub timeout_ms: Option<u64>,
-    /// How many attempts may fail before the stage has failed. An attempt that ran out of time, or was lost with its node, counts:
-    /// with more than 1 the stage runs again after it.
+    /// How many attempts may fail before the stage has failed. An attempt that ran out of time, or was lost with its node,
+    /// counts: with more than 1 the stage runs again after it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -278,8 +278,9 @@ pub struct TaskRetryRequest {
     )]
     #[schema(nullable = false, value_type = Option<Object>)]
     pub context_patch: Option<Json>,
-    /// A corrected definition: all stages. Those that the new run skips must have the same `name`, `payload`, `requires`, `pool` and
-    /// `route` as before; blanks between the parts of a payload do not count. The others may be changed, left out or added.
+    /// A corrected definition: all stages. Those that the new run skips must have the same `name`, `payload`, `requires`,
+    /// `pool` and `route` as before; blanks between the parts of a payload do not count. The others may be changed, left out
+    /// or added.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stages")]
     #[schema(nullable = false, min_items = 1, max_items = 100)]
     pub stages: Option<Vec<StageRequest>>,

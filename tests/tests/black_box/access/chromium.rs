@@ -55,7 +55,12 @@ impl Chromium {
         let port_file = profile.path().join("profile/DevToolsActivePort");
         let mut door = String::new();
         until("the browser can be driven", async || {
-            assert_eq!(process.exited(), None, "chromium-headless-shell (tests/install installs it): {}", tail(&log, 4_000));
+            assert_eq!(
+                process.exited(),
+                None,
+                "chromium-headless-shell (tests/install installs it): {}",
+                tail(&log, 4_000)
+            );
             door = std::fs::read_to_string(&port_file).unwrap_or_default();
             door.lines().count() == 2
         })

@@ -66,8 +66,8 @@ pub struct Begun {
     /// Print the operation's id and do not wait for its end
     #[arg(long, conflicts_with = "dry_run")]
     pub no_wait: bool,
-    /// Do not ask before jobs are cancelled or deleted, nor, on a terminal, before those that have succeeded or were cancelled are
-    /// retried
+    /// Do not ask before jobs are cancelled or deleted, nor, on a terminal, before those that have succeeded or were
+    /// cancelled are retried
     #[arg(short, long)]
     pub yes: bool,
     /// Idempotency key: the same request under the same key is the same operation
