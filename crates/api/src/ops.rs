@@ -215,6 +215,7 @@ fn left_out(state: &State) -> Option<String> {
 fn why_away(error: &bus::Error) -> String {
     match error {
         bus::Error::Denied { .. } => "Redis refuses the user or the password".to_owned(),
+        bus::Error::Forbidden { .. } => "Redis denies its user a right; the log says which".to_owned(),
         bus::Error::Refused { .. } => "Redis cannot be used as it is; the log says why".to_owned(),
         bus::Error::Unavailable { source } | bus::Error::Unknown { source } | bus::Error::Full { source } => {
             source.to_string()
@@ -359,6 +360,8 @@ mod tests {
         let source = |said: &str| -> bus::Cause { Arc::new(io::Error::other(said.to_owned())) };
         let denied = why_away(&bus::Error::Denied { source: source("secret") });
         assert_eq!(denied, "Redis refuses the user or the password");
+        let forbidden = why_away(&bus::Error::Forbidden { source: source("secret") });
+        assert_eq!(forbidden, "Redis denies its user a right; the log says which");
         assert!(!why_away(&bus::Error::Refused { source: source("secret") }).contains("secret"));
         let away = bus::Error::Unavailable { source: source("h:1: connection refused") };
         assert_eq!(why_away(&away), "h:1: connection refused");

@@ -34,9 +34,16 @@ pub enum Error {
         #[source]
         source: Cause,
     },
-    /// The server does not take the user or the password, or does not permit the command.
+    /// The server does not take the user or the password.
     #[error("the bus denies access: {source}")]
     Denied {
+        /// What the driver said.
+        #[source]
+        source: Cause,
+    },
+    /// The server takes the user, and does not permit it the command, a key or a channel.
+    #[error("the bus denies a right: {source}")]
+    Forbidden {
         /// What the driver said.
         #[source]
         source: Cause,
@@ -76,6 +83,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::Unknown { .. } | Self::Full { .. } => true,
             Self::Denied { .. }
+            | Self::Forbidden { .. }
             | Self::Refused { .. }
             | Self::Address(_)
             | Self::Invalid(_)

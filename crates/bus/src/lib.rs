@@ -232,7 +232,8 @@ pub type Handle = Arc<dyn Bus>;
 ///
 /// # Errors
 /// [`Error::Unavailable`] when it could not be reached within `connect_timeout_ms`; anything that trying again
-/// would not mend, at once: [`Error::Address`], [`Error::Denied`], [`Error::Refused`], [`Error::Invalid`].
+/// would not mend, at once: [`Error::Address`], [`Error::Denied`], [`Error::Forbidden`], [`Error::Refused`],
+/// [`Error::Invalid`].
 pub async fn open(options: &Options, cluster: &Cluster) -> Result<Handle> {
     options.check()?;
     match options.redis_url {

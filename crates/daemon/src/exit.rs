@@ -90,6 +90,7 @@ impl Failure {
             | bus::Error::Unknown { .. }
             | bus::Error::Full { .. }
             | bus::Error::Denied { .. }
+            | bus::Error::Forbidden { .. }
             | bus::Error::Refused { .. } => true,
             bus::Error::Address(_)
             | bus::Error::Invalid(_)
@@ -151,6 +152,7 @@ impl From<bus::Error> for Failure {
                 Exit::Unavailable
             }
             bus::Error::Denied { .. }
+            | bus::Error::Forbidden { .. }
             | bus::Error::Refused { .. }
             | bus::Error::Address(_)
             | bus::Error::Invalid(_)

@@ -56,11 +56,16 @@ pub(super) fn at(server: String, why: Error) -> Error {
     }
 }
 
+/// How Redis says to a script that its user lacks a right: the code before it depends on the release.
+const FORBIDDEN_IN_SCRIPTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+
 /// What the driver's failure means.
 pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     match (error.kind(), error.code()) {
-        (ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm), _)
-        | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Error::Denied { source: Arc::new(error) },
+        _ if is_forbidden(&error) => Error::Forbidden { source: Arc::new(error) },
+        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS")) => {
+            Error::Denied { source: Arc::new(error) }
+        }
         (_, Some("OOM")) => Error::Full { source: Arc::new(error) },
         // The server says that it is not ready, or not the one that may: nothing was done.
         (
@@ -80,6 +85,12 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
         (ErrorKind::Io, _) => of_io(error, effect),
         _ => Error::Refused { source: Arc::new(error) },
     }
+}
+
+/// Whether the server knows the user, and the user lacks a right.
+fn is_forbidden(error: &RedisError) -> bool {
+    let is_in_script = |said: &str| FORBIDDEN_IN_SCRIPTS.iter().any(|words| said.contains(words));
+    error.code() == Some("NOPERM") || error.detail().is_some_and(is_in_script)
 }
 
 /// What the failure of a command's last try means, where the answer to an earlier try may have been lost: although this one did
@@ -119,6 +130,7 @@ fn of_driver(error: &Error) -> Option<&RedisError> {
         | Error::Unknown { source }
         | Error::Full { source }
         | Error::Denied { source }
+        | Error::Forbidden { source }
         | Error::Refused { source } => source.downcast_ref(),
         Error::Address(_) | Error::Invalid(_) | Error::TooLarge { .. } | Error::Closed => None,
     }
@@ -175,9 +187,17 @@ mod tests {
             let error = of_line(line);
             assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{line}: {error:?}");
         }
-        for line in ["-NOAUTH x\r\n", "-WRONGPASS x\r\n", "-NOPERM x\r\n"] {
+        for line in ["-NOAUTH x\r\n", "-WRONGPASS x\r\n"] {
             let error = of_line(line);
             assert!(matches!(error, Error::Denied { .. }) && !error.is_retryable(), "{line}: {error:?}");
+        }
+        for line in [
+            "-NOPERM x\r\n",
+            "-ERR ACL failure in script: User u has no permissions to run the 'xadd' command\r\n",
+            "-@user_script: 1: The user executing the script can't run this command or subcommand\r\n",
+        ] {
+            let error = of_line(line);
+            assert!(matches!(error, Error::Forbidden { .. }) && !error.is_retryable(), "{line}: {error:?}");
         }
         assert!(matches!(of_line("-OOM x\r\n"), Error::Full { .. }));
         let refused = of_line("-ERR unknown command\r\n");
@@ -206,7 +226,7 @@ mod tests {
             assert!(write.may_have_run() && is_servers_word(&write), "{line}: {write:?}");
             assert!(matches!(last(line, Effect::Reads), Error::Unavailable { .. }), "{line}");
         }
-        assert!(matches!(last("-NOPERM x\r\n", Effect::Writes), Error::Denied { .. }));
+        assert!(matches!(last("-NOPERM x\r\n", Effect::Writes), Error::Forbidden { .. }));
         let unknown_script = last("-NOSCRIPT No matching script.\r\n", Effect::Writes);
         assert!(is_unknown_script(&unknown_script), "the script is sent with its text");
     }

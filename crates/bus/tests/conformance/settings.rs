@@ -46,7 +46,7 @@ async fn a_user_who_may_not_write_publish_or_listen_is_refused_at_once() {
         server.command(&command).unwrap();
         let url = server.url().replace("//", &format!("//{user}:p@"));
         let refused = refused_at_once(&options(&url, "t:")).await;
-        assert!(matches!(refused, Error::Denied { .. }), "{user}: {refused:?}");
+        assert!(matches!(refused, Error::Forbidden { .. }), "{user}: {refused:?}");
     }
 }
 
