@@ -80,6 +80,9 @@ pub const HOSTS_MAX: usize = 64;
 pub const PROBE_MS: u64 = 500;
 /// How long a key that a probe wrote stays, in milliseconds.
 pub const PROBE_KEY_MS: u64 = 1_000;
+/// Probes after which each call that Fencepost needs is tried again while the link is up. While it is down, every probe tries
+/// them.
+pub const CALLS_TRIED_PROBES: u32 = 10;
 /// Hash slots of a Redis Cluster: as many as Redis has.
 pub const CLUSTER_SLOTS: u16 = 16_384;
 /// Keys among which a probe of a Cluster looks for one of each master, and for one that no master has where they do not have all

@@ -279,8 +279,10 @@ impl Redis {
 async fn connect(shared: &Arc<Shared>) -> Result<::redis::aio::PubSub> {
     let connection = commands::connect(shared).await?;
     shared.commands.set(connection);
-    // What this user may not do is said at once.
-    commands::try_out(shared, &[rand::random()]).await?;
+    // What this user may not do is said at once, and what this server does not do.
+    let numbers = [rand::random()];
+    commands::try_out(shared, &numbers).await?;
+    commands::try_calls(shared, &numbers).await?;
     listener::connect(shared).await
 }
 

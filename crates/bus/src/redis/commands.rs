@@ -26,13 +26,15 @@ use super::cluster_slots::{cluster_slots, named};
 use super::failure::{self, Effect};
 use super::half_moved::HalfMoved;
 use super::refusals::Refusals;
-use super::script::Script;
+use super::script::{Script, script};
 use crate::limits::{CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CONNECT_MS, PROBE_KEY_MS, RECONNECT_PAUSE_MS};
 use crate::link::Part;
 use crate::{Error, Result};
 pub(super) use keeper::keep;
 
 const CONNECT: Duration = Duration::from_millis(CONNECT_MS);
+
+static TRY_CALLS: Script = script!("try_calls");
 
 /// One connection that carries the commands of all callers together.
 #[derive(Clone)]
@@ -236,6 +238,24 @@ async fn write_key(shared: &Shared, number: u64) -> Result<Value> {
     let mut write = cmd("SET");
     write.arg(shared.names.probe(number)).arg("1").arg("PX").arg(PROBE_KEY_MS);
     send(shared, &write, To::Key, Effect::Writes).await
+}
+
+/// Has a script make each call that Fencepost needs, on the keys of these numbers: the user may lack the right to one, and the
+/// server may have it under another name. Nothing is left there.
+pub(super) async fn try_calls(shared: &Shared, numbers: &[u64]) -> Result<()> {
+    try_join_all(numbers.iter().map(|number| try_calls_on(shared, *number))).await.map(|_| ())
+}
+
+/// The script goes by its digest and as a text, as others do, in one round trip.
+async fn try_calls_on(shared: &Shared, number: u64) -> Result<()> {
+    let keys = [shared.names.probe(number)];
+    let (by_digest, by_text) = (TRY_CALLS.by_digest(&keys), TRY_CALLS.by_text(&keys));
+    let by_digest = send_as(shared, TRY_CALLS.name, &by_digest, To::Key, Effect::Reads);
+    let by_text = send_as(shared, TRY_CALLS.name, &by_text, To::Key, Effect::Reads);
+    match tokio::join!(by_digest, by_text) {
+        (Err(error), _) if !failure::is_unknown_script(&error) => Err(error),
+        (_, answer) => answer.map(|_| ()),
+    }
 }
 
 /// What every server that takes writes says of itself, with its address.

@@ -57,7 +57,7 @@ pub(super) fn at(server: String, why: Error) -> Error {
 }
 
 /// How Redis says to a script that its user lacks a right: the code before it depends on the release.
-const FORBIDDEN_IN_SCRIPTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+const FORBIDDEN_IN_SCRIPTS: [&str; 2] = ["ACL failure in script", "The user executing the script"];
 
 /// What the driver's failure means.
 pub(super) fn of(error: RedisError, effect: Effect) -> Error {

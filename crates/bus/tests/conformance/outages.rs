@@ -154,6 +154,24 @@ async fn a_server_that_refuses_writes_is_no_link_until_it_takes_them() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_a_right_away_is_no_link_until_it_gives_it_back() {
+    let (server, bus) = with_a_server().await;
+    // What each probe does needs neither.
+    for (taken, given) in [("-xadd", "+xadd"), ("-evalsha", "+evalsha")] {
+        let change = async |right: &'static str| {
+            let server = server.clone();
+            blocking(move || server.command(&["ACL", "SETUSER", "default", right]).unwrap()).await
+        };
+        change(taken).await;
+        link_is(&bus, false).await;
+        eventually("the right is named", async || matches!(bus.failure(), Some(Error::Forbidden { .. })))
+            .await;
+        change(given).await;
+        link_is(&bus, true).await;
+    }
+}
+
 /// Sets the password of a server that has another one, and cuts its connections, which stay let in otherwise.
 pub fn change_password(server: &Redis, from: &str, to: &str) {
     let with = |password: &str, command: &[&str]| {

@@ -3,10 +3,15 @@
 use std::io::{Read as _, Write as _};
 
 use bus::{Channel, Error, Options};
+use domain::{SessionId, Token};
 use testkit::ports;
-use testkit::servers::{Keyspace, Redis};
+use testkit::servers::{Keyspace, Redis, RedisCluster};
 
-use crate::bench::{LONG, blocking, comes_back, is_present, message, next, open, options, presence, tell};
+use crate::bench::{
+    LONG, blocking, comes_back, id, is_present, message, next, open, options, presence, tell,
+};
+use crate::inboxes::{next_batch, send_numbers};
+use crate::nodes::{node, ready};
 
 /// The error of an opening that must fail at once, though a server that is away would be waited for for ten minutes.
 async fn refused_at_once(options: &Options) -> Error {
@@ -47,6 +52,68 @@ async fn a_user_who_may_not_write_publish_or_listen_is_refused_at_once() {
         let url = server.url().replace("//", &format!("//{user}:p@"));
         let refused = refused_at_once(&options(&url, "t:")).await;
         assert!(matches!(refused, Error::Forbidden { .. }), "{user}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_make_a_call_of_scripts_or_readers_is_refused_at_once() {
+    let server = blocking(|| Redis::start().unwrap()).await;
+    let url = server.url().replace("//", "//u:p@");
+    for call in ["eval", "evalsha", "time", "hgetall", "zadd", "xadd", "xreadgroup", "xautoclaim"] {
+        let denied = format!("-{call}");
+        let rights = ["reset", "on", ">p", "allkeys", "allchannels", "+@all", &denied];
+        server.command(&[&["ACL", "SETUSER", "u"], &rights[..]].concat()).unwrap();
+        let refused = refused_at_once(&options(&url, "t:")).await;
+        let is_named = refused.to_string().to_lowercase().contains(call);
+        assert!(matches!(refused, Error::Forbidden { .. }) && is_named, "{call}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_renamed_commands_is_refused_at_once() {
+    for command in ["HGETALL", "EVALSHA"] {
+        let server = blocking(move || Redis::with(&["--rename-command", command, ""]).unwrap()).await;
+        let refused = refused_at_once(&options(&server.url(), "t:")).await;
+        let is_named = refused.to_string().contains(command);
+        assert!(matches!(refused, Error::Refused { .. }) && is_named, "{command}: {refused:?}");
+    }
+}
+
+/// The rights that docs/operations.md gives to a user, for this prefix and with the password `p`.
+fn documented_rights(prefix: &str) -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rights = page.lines().find(|line| line.starts_with("ACL SETUSER fencepost ")).unwrap();
+    rights.replace("PREFIX", prefix).replace("PASSWORD", "p").split(' ').map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_the_documented_rights_may_do_all_that_is_done() {
+    let single = blocking(|| Redis::start().unwrap()).await;
+    let cluster = blocking(|| RedisCluster::start().unwrap()).await;
+    let rights = documented_rights("t:");
+    let rights: Vec<_> = rights.iter().map(String::as_str).collect();
+    for server in cluster.servers().iter().chain([&single]) {
+        server.command(&rights).unwrap();
+    }
+    for url in [single.url(), cluster.url()] {
+        let bus = open(&options(&url.replace("//", "//fencepost:p@"), "t:")).await.unwrap();
+        let mut subscription = bus.subscribe(Channel::Cluster);
+        bus.identity().await.unwrap();
+        bus.announce(&presence("a-1"), LONG).await.unwrap();
+        assert!(is_present(&bus, "a-1").await);
+        tell(&bus, "heard").await;
+        assert_eq!(next(&mut subscription).await, message("heard"));
+        let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
+        send_numbers(&bus, "a-1", 0..1).await;
+        let read = next_batch(&mut inbox).await;
+        assert_eq!(bus.read_inbox(&id("a-1"), None).await.unwrap(), read);
+        bus.settle(&id("a-1"), &[read[0].id]).await.unwrap();
+        ready(&bus, "n", 1).await;
+        assert!(bus.show_nodes(&[node("n")]).await.unwrap().contains_key(&node("n")));
+        assert!(bus.listed_nodes(&[id("a-1")]).await.unwrap().is_empty());
+        bus.unbind_session(&SessionId::parse("s").unwrap(), Token::new(1)).await.unwrap();
+        assert!(bus.check().await.unwrap().warnings.is_empty());
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{To, connect, explained, read, remember_servers, send, try_out};
-use crate::limits::{CLUSTER_SERVERS_PROBES, ECHO_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS};
+use super::{To, connect, explained, read, remember_servers, send, try_calls, try_out};
+use crate::limits::{
+    CALLS_TRIED_PROBES, CLUSTER_SERVERS_PROBES, ECHO_MS, PROBE_MS, RECONNECT_PAUSE_MS, REMAKE_MS,
+};
 use crate::link::Part;
 use crate::redis::Shared;
 use crate::redis::address::elsewhere;
@@ -122,7 +124,8 @@ impl Keeper {
         *self.shared.commands.failure.lock() = Some(error);
     }
 
-    /// Writes and publishes to ourselves, and sees whether what was published earlier was heard.
+    /// Writes and publishes to ourselves, and sees whether what was published earlier was heard. Now and then it tries the other
+    /// calls, too: a right that was taken away, and that only they need, is no link either.
     async fn probe(&mut self) -> Result<()> {
         let shared = &self.shared;
         let listener = &shared.listener;
@@ -150,6 +153,9 @@ impl Keeper {
             false => vec![rand::random()],
         };
         try_out(shared, &numbers).await?;
+        if self.probes.is_multiple_of(CALLS_TRIED_PROBES) || !shared.link.is_up(Part::Commands) {
+            try_calls(shared, &numbers).await?;
+        }
         if hearing && self.awaited.is_none() {
             self.awaited = Some((now, generation));
         }

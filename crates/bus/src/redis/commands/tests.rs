@@ -1,5 +1,7 @@
 //! The connection for commands to real servers that are well, refuse, or do not answer.
 
+use std::path::Path;
+
 use domain::{ClusterSecret, SessionId, Token};
 use testkit::PATIENCE;
 use testkit::servers::{Redis as Server, RedisCluster};
@@ -74,6 +76,48 @@ async fn a_server_that_does_not_answer_steadily_is_asked_by_probes_alone() {
         assert!(refused.to_string().contains("Redis comes and goes"), "{refused}");
     }
     assert!(bus.failure().unwrap().to_string().contains("Redis comes and goes"));
+}
+
+/// The words that stand between one of these marks and a quotation mark, in the files of a folder.
+fn words_in(folder: &str, marks: &[&str]) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let read = |path| std::fs::read_to_string(path).unwrap();
+    let texts: Vec<_> = files.filter(|path| path.is_file()).map(read).collect();
+    let after = |mark: &&str| {
+        let found = texts.iter().flat_map(|text| text.split(*mark).skip(1));
+        found.filter_map(|rest| Some(rest.split_once(['\'', '"'])?.0.to_owned())).collect::<Vec<_>>()
+    };
+    marks.iter().flat_map(after).collect()
+}
+
+#[test]
+fn each_call_that_scripts_and_readers_make_is_tried() {
+    let tried = words_in("lua", &["  { '"]);
+    let mut made = words_in("lua", &["redis.call('", "redis.pcall('"]);
+    made.extend(["src", "src/redis"].iter().flat_map(|folder| words_in(folder, &["cmd(\""])));
+    // A start makes these in another way; the last one may be denied.
+    for otherwise in ["CLUSTER", "INFO", "PUBLISH", "PING"] {
+        assert!(made.remove(otherwise), "{otherwise} is made nowhere");
+    }
+    assert!(made.contains("XADD") && made.contains("XREADGROUP"), "{made:?}");
+    assert_eq!(made, tried);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_tried_leaves_nothing_behind_and_names_what_is_refused() {
+    let server = tokio::task::spawn_blocking(|| Server::start().unwrap()).await.unwrap();
+    let bus = opened(server.url()).await;
+    leave_alone(&bus).await;
+    let shared = &bus.shared;
+    let key = shared.names.probe(7);
+    let is_there = || server.command(&["EXISTS", &key]).unwrap().trim() == "1";
+    try_calls(shared, &[7]).await.unwrap();
+    assert!(!is_there());
+    server.command(&["ACL", "SETUSER", "default", "-xack"]).unwrap();
+    let refused = try_calls(shared, &[7]).await.unwrap_err();
+    assert!(matches!(refused, Error::Forbidden { .. }) && refused.to_string().contains("XACK"), "{refused}");
+    assert!(!is_there());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
