@@ -106,6 +106,23 @@ fn a_daemons_container_has_time_to_stop_in_order() {
     }
 }
 
+/// By default nginx leaves an instance out for 10 s once nobody has listened there, and so all of them where they are replaced
+/// soon after each other.
+#[test]
+fn nginx_as_it_is_documented_leaves_no_instance_out() {
+    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let between = |text: &str, begin: &str, end: &str| {
+        let (_, rest) = text.split_once(begin).unwrap();
+        rest.split_once(end).unwrap().0.to_owned()
+    };
+    let block = between(&page, "```nginx\n", "```");
+    let upstream = between(&block, "upstream fencepost {", "}");
+    let servers: Vec<_> = upstream.lines().filter(|line| line.trim().starts_with("server ")).collect();
+    assert_eq!(servers.len(), 2, "{block}");
+    assert!(servers.iter().all(|server| server.ends_with(" max_fails=0;")), "{servers:?}");
+    assert!(block.contains(" proxy_connect_timeout 2s;"), "a silent host is not waited for: {block}");
+}
+
 #[test]
 fn the_unit_of_systemd_starts_at_boot_is_tried_again_and_has_time_to_stop() {
     let text = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
