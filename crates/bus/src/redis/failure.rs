@@ -56,6 +56,11 @@ pub(super) fn at(server: String, why: Error) -> Error {
     }
 }
 
+/// Other servers of a Cluster say that this one has the key, and it gave no answer in any try.
+#[derive(Debug, thiserror::Error)]
+#[error("the Redis Cluster's server {0} does not serve its keys")]
+struct NotServing(String);
+
 /// How Redis says to a script that its user lacks a right: the code before it depends on the release.
 const FORBIDDEN_IN_SCRIPTS: [&str; 2] = ["ACL failure in script", "The user executing the script"];
 
@@ -66,6 +71,7 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS")) => {
             Error::Denied { source: Arc::new(error) }
         }
+        (ErrorKind::Server(ServerErrorKind::Moved), _) => Error::Unavailable { source: moved(error) },
         (_, Some("OOM")) => Error::Full { source: Arc::new(error) },
         // The server says that it is not ready, or not the one that may: nothing was done.
         (
@@ -75,7 +81,6 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
                 | ServerErrorKind::MasterDown
                 | ServerErrorKind::TryAgain
                 | ServerErrorKind::ReadOnly
-                | ServerErrorKind::Moved
                 | ServerErrorKind::Ask,
             )
             | ErrorKind::ClusterConnectionNotFound,
@@ -84,6 +89,15 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
         | (_, Some("MISCONF" | "NOREPLICAS" | "BUSY")) => Error::Unavailable { source: Arc::new(error) },
         (ErrorKind::Io, _) => of_io(error, effect),
         _ => Error::Refused { source: Arc::new(error) },
+    }
+}
+
+/// The driver goes where it is sent, and so passes this on only where it came to nothing there. The hash slot, which is another one
+/// each time, says nothing to a person.
+fn moved(error: RedisError) -> Cause {
+    match error.redirect_node() {
+        Some((server, _)) => Arc::new(NotServing(server.to_owned())),
+        None => Arc::new(error),
     }
 }
 
@@ -221,14 +235,25 @@ mod tests {
     #[test]
     fn that_the_last_try_did_nothing_does_not_say_so_of_those_before_it() {
         let last = |line, effect| of_last_try(of(said(line), effect), effect);
-        for line in ["-CLUSTERDOWN x\r\n", "-MOVED 1 h:1\r\n", "-READONLY x\r\n"] {
+        for line in ["-CLUSTERDOWN x\r\n", "-MOVED 1 h:1\r\n", "-ASK 1 h:1\r\n", "-READONLY x\r\n"] {
             let write = last(line, Effect::Writes);
-            assert!(write.may_have_run() && is_servers_word(&write), "{line}: {write:?}");
+            assert!(write.may_have_run(), "{line}: {write:?}");
             assert!(matches!(last(line, Effect::Reads), Error::Unavailable { .. }), "{line}");
         }
+        assert!(is_servers_word(&last("-READONLY x\r\n", Effect::Writes)));
         assert!(matches!(last("-NOPERM x\r\n", Effect::Writes), Error::Forbidden { .. }));
         let unknown_script = last("-NOSCRIPT No matching script.\r\n", Effect::Writes);
         assert!(is_unknown_script(&unknown_script), "the script is sent with its text");
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_that_does_not_serve_its_keys_is_named_and_not_the_hash_slot() {
+        for slot in [8065, 9094] {
+            let error = of(said(&format!("-MOVED {slot} 127.0.0.1:26602\r\n")), Effect::Reads);
+            let (source, is_retryable) = (std::error::Error::source(&error).unwrap(), error.is_retryable());
+            let expected = "the Redis Cluster's server 127.0.0.1:26602 does not serve its keys";
+            assert!(source.to_string() == expected && is_retryable, "{error}");
+        }
     }
 
     #[test]
