@@ -101,6 +101,10 @@ pub const LINK_TRIAL_MS_MAX: u64 = 8_000;
 pub const ECHO_MS: u64 = 1_500;
 /// Longest time to open one connection, its handshake included, in milliseconds.
 pub const CONNECT_MS: u64 = 2_000;
+/// How long a server that has lost a new connection is given to say why to another one, in milliseconds.
+pub const FIRST_WORDS_MS: u64 = 250;
+/// How much of that is read, in bytes.
+pub const FIRST_WORDS_BYTES_MAX: u64 = 512;
 /// Mean pause before a connection is tried again, in milliseconds: doubled each time, up to the second.
 pub const RECONNECT_PAUSE_MS: u64 = 50;
 /// Longest mean pause before a connection is tried again, in milliseconds.

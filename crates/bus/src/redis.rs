@@ -8,6 +8,7 @@ mod address;
 mod cluster_slots;
 mod commands;
 mod failure;
+mod first_words;
 mod half_moved;
 mod health;
 mod inbox;
@@ -217,18 +218,20 @@ impl Redis {
         });
         commands::prepare_tls(shared.address.is_tls());
         let mut pause = pause::Pause::default();
-        let mut is_told = false;
+        let mut last = None;
         let connected = loop {
             match tokio::time::timeout_at(give_up, connect(&shared)).await {
                 Ok(Ok(connected)) => break connected,
                 Ok(Err(error)) if !error.is_retryable() => return Err(error),
                 Ok(Err(error)) if tokio::time::Instant::now() + pause.mean() >= give_up => return Err(error),
-                Ok(Err(error)) if is_told => tracing::debug!(%error, "still waiting for Redis"),
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "waiting for Redis");
-                    is_told = true;
+                    match last {
+                        Some(_) => tracing::debug!(%error, "still waiting for Redis"),
+                        None => tracing::warn!(%error, "waiting for Redis"),
+                    }
+                    last = Some(error);
                 }
-                Err(_) => return Err(failure::timed_out(Effect::Reads)),
+                Err(_) => return Err(last.unwrap_or_else(|| failure::timed_out(Effect::Reads))),
             }
             pause.wait().await;
         };

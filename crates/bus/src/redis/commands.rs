@@ -24,6 +24,7 @@ use super::Shared;
 use super::address::{HereOnly, at_once, elsewhere, is_here, refused};
 use super::cluster_slots::{cluster_slots, named};
 use super::failure::{self, Effect};
+use super::first_words;
 use super::half_moved::HalfMoved;
 use super::refusals::Refusals;
 use super::script::{Script, script};
@@ -394,7 +395,10 @@ async fn to_server(host: &ConnectionInfo) -> Result<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
     let connection = client.get_multiplexed_async_connection_with_config(&config);
-    failure::in_time(CONNECT, connection).await?.map_err(opened)
+    match failure::in_time(CONNECT, connection).await? {
+        Ok(connection) => Ok(connection),
+        Err(error) => Err(first_words::explained(host, opened(error)).await),
+    }
 }
 
 async fn is_cluster(server: MultiplexedConnection) -> Result<bool> {

@@ -137,6 +137,19 @@ pub(super) fn is_of_connection(error: &Error) -> bool {
     })
 }
 
+/// Whether a connection that was made is lost.
+pub(super) fn is_lost(error: &Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let kind = of_driver(error).and_then(io_kind);
+    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+}
+
+/// The server says this to each new connection, and closes it.
+pub(super) fn turned_away(said: &str) -> Error {
+    let source = io::Error::other(format!("Redis closes new connections at once: {said}"));
+    Error::Unavailable { source: Arc::new(source) }
+}
+
 /// What the driver said.
 fn of_driver(error: &Error) -> Option<&RedisError> {
     match error {

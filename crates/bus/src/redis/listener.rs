@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::Shared;
 use super::failure::{self, Effect};
+use super::first_words;
 use super::pause::Pause;
 use super::seal::{Origin, Place, Replays};
 use crate::limits::{CONNECT_MS, RECONNECT_SETTLED_MS};
@@ -86,9 +87,10 @@ pub(super) async fn connect(shared: &Shared) -> Result<PubSub> {
     servers.shuffle(&mut rand::rng());
     let mut last = failure::not_connected();
     for server in servers {
-        match tokio::time::timeout(Duration::from_millis(CONNECT_MS), subscribe(shared, server)).await {
+        let subscribed = subscribe(shared, server.clone());
+        match tokio::time::timeout(Duration::from_millis(CONNECT_MS), subscribed).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(error)) => last = failure::of(error, Effect::Reads),
+            Ok(Err(error)) => last = first_words::explained(&server, failure::of(error, Effect::Reads)).await,
             Err(_) => last = failure::timed_out(Effect::Reads),
         }
     }

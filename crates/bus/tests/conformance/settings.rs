@@ -1,6 +1,7 @@
 //! Wrong URLs, wrong passwords, servers that are set dangerously: said quickly, and said what.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use bus::{Channel, Error, Options};
 use domain::{SessionId, Token};
@@ -8,7 +9,7 @@ use testkit::ports;
 use testkit::servers::{Keyspace, Redis, RedisCluster};
 
 use crate::bench::{
-    LONG, blocking, comes_back, id, is_present, message, next, open, options, presence, tell,
+    LONG, blocking, comes_back, eventually, id, is_present, message, next, open, options, presence, tell,
 };
 use crate::inboxes::{next_batch, send_numbers};
 use crate::nodes::{node, ready};
@@ -187,6 +188,26 @@ async fn a_server_that_is_away_is_waited_for_as_long_as_configured() {
     let waiting = tokio::spawn(async move { open(&options(&url, "t:")).await.map(|_| ()) });
     let _server = blocking(move || server.boot().map(|()| server).unwrap()).await;
     waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_more_clients_is_quoted() {
+    let server = blocking(|| Redis::with(&["--maxclients", "1"]).unwrap()).await;
+    let mut only = None;
+    // One that looked whether the server listens may not have left yet.
+    eventually("one client is taken", async || {
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        let mut said = [0; 5];
+        let asked = client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut said));
+        let is_taken = asked.is_ok() && said == *b"+PONG";
+        only = is_taken.then_some(client);
+        is_taken
+    })
+    .await;
+    let short = Options { connect_timeout_ms: 3_000, ..options(&server.url(), "t:") };
+    let away = comes_back(open(&short)).await.err().unwrap();
+    assert!(away.is_retryable() && away.to_string().contains("max number of clients reached"), "{away}");
+    drop(only);
 }
 
 #[tokio::test]
