@@ -3,6 +3,9 @@
 use tokio_tungstenite::tungstenite;
 use wire::{Code, Problem};
 
+/// What the library of TLS calls it where a server shows the certificate of an authority as its own.
+const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
 /// Shorthand for this library's answers.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -207,6 +210,9 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
         Tls::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
             "the server's certificate is not valid yet"
         }
+        Tls::InvalidCertificate(Bad::Other(_)) if said.to_string().contains(OF_AUTHORITY) => {
+            "the server's certificate is an authority's own (CA:TRUE), and must be one that the authority signed for the server"
+        }
         Tls::InvalidCertificate(_) => "the server's certificate is not accepted",
         Tls::InvalidMessage(_) => "it does not speak TLS: is it http://, not https://?",
         Tls::AlertReceived(Alert::CertificateRequired) => "the server demands a client certificate",
@@ -221,8 +227,9 @@ fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::Arc;
 
-    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls, OtherError};
 
     use super::*;
 
@@ -241,12 +248,18 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_refused_is_told_of_in_words() {
+        let other = |name: &str| Bad::Other(OtherError(Arc::new(io::Error::other(name.to_owned()))));
         for (refused, meaning) in [
             (Bad::UnknownIssuer, "is signed by no authority that is trusted here"),
             (Bad::Expired, "has expired"),
             (Bad::NotValidYet, "is not valid yet"),
             (Bad::NotValidForName, "is for another name"),
             (Bad::BadSignature, "is not accepted"),
+            (other("PathLenConstraintViolated"), "is not accepted"),
+            (
+                other("CaUsedAsEndEntity"),
+                "is an authority's own (CA:TRUE), and must be one that the authority signed for the server",
+            ),
         ] {
             let said = root_cause(&io::Error::other(Tls::InvalidCertificate(refused)));
             assert!(said.starts_with(&format!("the server's certificate {meaning} (")), "{said}");

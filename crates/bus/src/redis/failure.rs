@@ -61,6 +61,16 @@ pub(super) fn at(server: String, why: Error) -> Error {
 #[error("the Redis Cluster's server {0} does not serve its keys")]
 struct NotServing(String);
 
+/// What the library of TLS calls it where a server shows the certificate of an authority as its own.
+const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+/// A server shows the certificate of an authority, as `openssl req -x509` makes one by default.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "its certificate is an authority's own (CA:TRUE), and must be one that the authority signed for it: {0}"
+)]
+struct AuthoritysOwn(#[source] RedisError);
+
 /// How Redis says to a script that its user lacks a right: the code before it depends on the release.
 const FORBIDDEN_IN_SCRIPTS: [&str; 2] = ["ACL failure in script", "The user executing the script"];
 
@@ -92,7 +102,7 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     }
 }
 
-/// The driver goes where it is sent, and so passes this on only where it came to nothing there. The hash slot, which is another one
+/// The driver goes where it is sent, and so passes this on only where that came to nothing. The hash slot, which is another one
 /// each time, says nothing to a person.
 fn moved(error: RedisError) -> Cause {
     match error.redirect_node() {
@@ -177,6 +187,9 @@ pub(super) fn unreadable() -> Error {
 
 fn of_io(error: RedisError, effect: Effect) -> Error {
     match io_kind(&error) {
+        Some(io::ErrorKind::InvalidData) if error.to_string().contains(OF_AUTHORITY) => {
+            Error::Refused { source: Arc::new(AuthoritysOwn(error)) }
+        }
         // A certificate that is not trusted, or a server that does not speak TLS.
         Some(io::ErrorKind::InvalidData) => Error::Refused { source: Arc::new(error) },
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected) => {

@@ -21,13 +21,26 @@ fn start(folder: &Path) -> (Redis, String) {
     let key = KeyPair::generate().unwrap();
     let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     let server = server.signed_by(&key, &authority).unwrap();
+    serve(folder, authority.pem(), server.pem(), key.serialize_pem())
+}
+
+/// The same with the authority's certificate as its own, as plain `openssl req -x509` makes one.
+fn start_as_authority(folder: &Path) -> (Redis, String) {
+    let mut authority = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let own = authority.self_signed(&key).unwrap().pem();
+    serve(folder, own.clone(), own, key.serialize_pem())
+}
+
+fn serve(folder: &Path, authority: String, certificate: String, key: String) -> (Redis, String) {
     let file = |name: &str, text: String| {
         let path = folder.join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let ca = file("authority.pem", authority.pem());
-    let (certificate, key) = (file("server.pem", server.pem()), file("server.key", key.serialize_pem()));
+    let ca = file("authority.pem", authority);
+    let (certificate, key) = (file("server.pem", certificate), file("server.key", key));
     let port = ports::free().unwrap();
     let redis = Redis::with(&[
         "--tls-port",
@@ -53,6 +66,18 @@ async fn a_certificate_that_is_not_trusted_is_refused_at_once() {
     let refused = comes_back(open(&lasting)).await.err().unwrap();
     assert!(matches!(refused, Error::Refused { .. }) && !refused.is_retryable(), "{refused:?}");
     assert!(refused.to_string().contains("certificate"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_server_that_shows_the_certificate_of_an_authority_is_refused_with_what_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let (_redis, url) = blocking(move || start_as_authority(&place)).await;
+    let tls_ca_file = Some(folder.path().join("authority.pem"));
+    let trusting = Options { tls_ca_file, connect_timeout_ms: 600_000, ..options(&url, "t:") };
+    let refused = comes_back(open(&trusting)).await.err().unwrap();
+    assert!(matches!(refused, Error::Refused { .. }) && !refused.is_retryable(), "{refused:?}");
+    assert!(refused.to_string().contains("one that the authority signed for it"), "{refused}");
 }
 
 #[tokio::test]
