@@ -1,5 +1,5 @@
 -- Ends an inbox for good if nothing is left in it: every sender is refused from now on, and an owner that was only asleep
--- cannot open it again.
+-- cannot open it again. One that lives by its ledger deletes the mark first.
 --
 -- KEYS[1]  the stream
 -- KEYS[2]  the mark that it was closed

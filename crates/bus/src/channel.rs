@@ -21,11 +21,14 @@ pub enum Channel {
     Watches,
     /// Announcements of callers that count the events of jobs, and numbers for them.
     Tallies,
+    /// Instances say that they are here: each its id.
+    Instances,
 }
 
 impl Channel {
     /// Every channel. Each bus listens to all of them, from its opening to its closing.
-    pub const ALL: [Self; 5] = [Self::Cluster, Self::Nodes, Self::Jobs, Self::Watches, Self::Tallies];
+    pub const ALL: [Self; 6] =
+        [Self::Cluster, Self::Nodes, Self::Jobs, Self::Watches, Self::Tallies, Self::Instances];
 
     /// The name, as it stands in Redis and in logs.
     #[must_use]
@@ -36,6 +39,7 @@ impl Channel {
             Self::Jobs => "jobs",
             Self::Watches => "watches",
             Self::Tallies => "tallies",
+            Self::Instances => "instances",
         }
     }
 }

@@ -60,7 +60,7 @@ pub enum Delivery {
 }
 
 /// Inboxes of instances. Only its owner opens one; any instance sends to it; the survivor that took a dead owner's lease
-/// empties and closes it.
+/// empties and closes it. An owner that lives all the same takes that back.
 #[async_trait::async_trait]
 pub trait Inboxes: Send + Sync {
     /// Opens the owner's inbox and reads it: first what was given out before and never settled, then what comes, and
@@ -101,6 +101,13 @@ pub trait Inboxes: Send + Sync {
     /// # Errors
     /// What the server says; repeating is harmless.
     async fn close_inbox(&self, of: &InstanceId) -> Result<bool>;
+
+    /// For an owner that lives by its ledger: takes back that its inbox was closed, so that [`Self::open_inbox`] opens it again.
+    /// An instance has closed it then that has another ledger, by which the owner is dead.
+    ///
+    /// # Errors
+    /// What the server says; repeating is harmless.
+    async fn reopen_inbox(&self, owner: &InstanceId) -> Result<()>;
 
     /// How many entries lie in an inbox, given out or not.
     ///

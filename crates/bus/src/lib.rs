@@ -107,7 +107,8 @@ impl Options {
     }
 }
 
-/// Whose instances meet on the bus. Clusters that share a Redis never meet there.
+/// Whose instances meet on the bus. Clusters that share a Redis never meet there, unless the ledger of one is a copy of the
+/// other's, which has the same id, and perhaps the same secret.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The id of their ledger: letters and digits. It is in the names of keys and channels.

@@ -73,7 +73,8 @@ const REJECTION_SAID_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 struct Names {
     prefix: String,
-    /// The ledger's id. Ids of nodes and sessions of two clusters may be the same; those of instances never are.
+    /// The ledger's id. Ids of nodes and sessions of two clusters may be the same; those of instances never are, but a copy of
+    /// a ledger has this id, and knows the instances of its original.
     cluster: String,
 }
 

@@ -1,5 +1,5 @@
 //! Adoption: an instance takes lanes that have work and no live owner, within seconds, and empties the inboxes of dead
-//! instances.
+//! instances that do not show themselves on the bus.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -147,7 +147,8 @@ impl Adopter {
     }
 
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed: by one instance for each of them. A
-    /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node.
+    /// dispatch that another one read too would be reported as undeliverable by the one that does not hold its node. Those that
+    /// show themselves on the bus are left for a later look.
     async fn clear_inboxes(&self, found: &mut Found) {
         let Some(since) = self.bus.link().borrow().up_since() else { return };
         // A Redis that was away may have come back with an older state, in which they are open.
@@ -167,10 +168,14 @@ impl Adopter {
             self.failure_detector.left_to(self.keeper.me(), is_placed_here)
         };
         found.cleared.retain(|cleared| dead.contains(cleared));
-        for dead in dead {
-            if found.cleared.contains(&dead) {
-                continue;
+        let left = dead.into_iter().filter(|dead| !found.cleared.contains(dead)).collect();
+        let unseen = match self.unseen(left).await {
+            Ok(unseen) => unseen,
+            Err(error) => {
+                return tracing::debug!(%error, "who of the dead shows itself could not be read; inboxes wait");
             }
+        };
+        for dead in unseen {
             match self.clear_inbox(&dead).await {
                 Ok(true) => {
                     found.cleared.insert(dead);
@@ -193,6 +198,20 @@ impl Adopter {
         let here = self.bus.present(&members).await?.into_keys().chain([me.clone()]).collect();
         let owner = owners_among(&here);
         dead.retain(|dead| owner(&Resource::instance(dead)).as_ref() == Some(me));
+        Ok(dead)
+    }
+
+    /// Those of the dead that do not show themselves on the bus. One that does is not over: it has lost its way to the ledger,
+    /// and shows itself until it has noticed that; or it lives by another ledger, and one of the two is a copy of the other. It
+    /// reads its inbox itself. A bus that does not even show this instance has lost its memory, and is no evidence.
+    async fn unseen(&self, mut dead: Vec<InstanceId>) -> bus::Result<Vec<InstanceId>> {
+        if dead.is_empty() {
+            return Ok(dead);
+        }
+        let me = self.keeper.me();
+        dead.push(me.clone());
+        let there = self.bus.present(&dead).await?;
+        dead.retain(|dead| there.contains_key(me) && !there.contains_key(dead));
         Ok(dead)
     }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bus::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_ENTRIES_MAX, INBOX_IDLE_MS_DEFAULT};
-use bus::{Channel, EntryId, Event};
-use domain::{InstanceId, LaneId};
+use bus::{Channel, EntryId, Event, Inbox};
+use domain::{InstanceId, LaneId, Resource};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ledger::jittered;
+use ledger::{Lease, jittered};
 use panic_guard::{again_after_panics, guarded, guarded_call};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -161,6 +161,37 @@ impl Incoming {
         Ok(())
     }
 
+    /// This instance's inbox was closed, by another instance or with the bus. Whether it may be opened again: only an incarnation
+    /// that lives by the ledger opens it. One that is found dead in between has an inbox to which nobody sends.
+    /// `None` if that is not known yet.
+    async fn reopen(&self) -> Option<bool> {
+        let (keeper, me) = (&self.keeper, self.gateway.me());
+        if !keeper.lifetime.is_serving() || keeper.own.token().is_none() {
+            return Some(false);
+        }
+        let lease = keeper.services.ledger.lease(&Resource::instance(me)).await;
+        let lease = lease.inspect_err(|error| {
+            tracing::debug!(%error, "this instance's lease could not be read; its inbox stays closed");
+        });
+        if !is_its_own(lease.ok()?.as_ref(), me)? {
+            return Some(false);
+        }
+        match self.bus.reopen_inbox(me).await {
+            Ok(()) => {
+                tracing::warn!(
+                    "this instance lives by its ledger, and opens its inbox again: an instance of another ledger, a \
+                     copy of this one or its original, may be on the same bus"
+                );
+                Some(true)
+            }
+            Err(bus::Error::Closed) => Some(false),
+            Err(error) => {
+                tracing::debug!(%error, "this instance's inbox could not be opened again yet");
+                None
+            }
+        }
+    }
+
     fn take_report(&self, report: AttemptReport, is_forwarded: bool) {
         // Most of those who wait for a job wait where it was submitted.
         if report.event == AttemptEvent::Finished {
@@ -195,18 +226,52 @@ async fn open_left(keeper: Arc<LaneKeeper>, opening: Arc<Semaphore>, lane: LaneI
 }
 
 async fn read_inbox(bus: bus::Handle, me: InstanceId, this: Weak<Incoming>) {
-    let mut inbox = loop {
-        match bus.open_inbox(&me, INBOX_IDLE).await {
-            Ok(inbox) => break inbox,
+    while let Some(inbox) = open_inbox(&bus, &me, &this).await {
+        read_on(inbox, &this).await;
+        if !is_opened_again(&this).await {
+            return;
+        }
+    }
+}
+
+/// Opens the inbox, as soon as that can be done. `None` when nobody uses it any more.
+async fn open_inbox(bus: &bus::Handle, me: &InstanceId, this: &Weak<Incoming>) -> Option<Inbox> {
+    loop {
+        match bus.open_inbox(me, INBOX_IDLE).await {
+            Ok(inbox) => return Some(inbox),
             Err(error) => {
                 tracing::debug!(%error, "this instance's inbox could not be opened yet");
                 tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
                 if this.strong_count() == 0 {
-                    return;
+                    return None;
                 }
             }
         }
-    };
+    }
+}
+
+/// See [`Incoming::reopen`]; asks until that is known.
+async fn is_opened_again(this: &Weak<Incoming>) -> bool {
+    loop {
+        tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
+        let Some(incoming) = this.upgrade() else { return false };
+        if let Some(is_opened) = incoming.reopen().await {
+            return is_opened;
+        }
+    }
+}
+
+/// Whether an instance's lease, as it was read, is its own and live. `None` if its own lease has run out, and it may renew that
+/// yet; one that is another's, free or gone never is its own again.
+fn is_its_own(lease: Option<&Lease>, instance: &InstanceId) -> Option<bool> {
+    match lease {
+        Some(lease) if lease.owner.as_ref() == Some(instance) => lease.is_live().then_some(true),
+        _ => Some(false),
+    }
+}
+
+/// Reads the inbox until it is closed, or nobody uses it any more.
+async fn read_on(mut inbox: Inbox, this: &Weak<Incoming>) {
     // Few dispatches are handed out at once, since their jobs may be large.
     let (mut noticed, mut handed_out) = (BTreeMap::new(), FuturesUnordered::new());
     loop {
@@ -237,8 +302,32 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: Weak<Incoming>) {
 #[cfg(test)]
 mod tests {
     use bus::Hub;
+    use domain::{Timestamp, Token};
 
     use super::*;
+
+    #[test]
+    fn a_lease_that_ran_out_may_be_renewed_and_one_that_is_lost_is_lost() {
+        let [me, other] = ["me", "other"].map(|id| InstanceId::parse(id).unwrap());
+        let lease = |owner: Option<&InstanceId>, expires_in_ms| Lease {
+            resource: Resource::instance(&me),
+            owner: owner.cloned(),
+            token: Token::new(1),
+            acquired_at: Timestamp::from_micros(0),
+            renewed_at: Timestamp::from_micros(0),
+            expires_in_ms,
+        };
+        assert_eq!(is_its_own(None, &me), Some(false));
+        for (owner, left_ms, expected) in [
+            (Some(&me), 1, Some(true)),
+            (Some(&me), 0, None),
+            (Some(&other), 1, Some(false)),
+            (Some(&other), 0, Some(false)),
+            (None, 0, Some(false)),
+        ] {
+            assert_eq!(is_its_own(Some(&lease(owner, left_ms)), &me), expected, "{owner:?} {left_ms}");
+        }
+    }
 
     #[tokio::test]
     async fn an_entry_was_read_until_it_is_settled() {

@@ -22,6 +22,9 @@ use crate::flaky::{Flaky, Plan};
 use crate::flaky_ledger::FlakyLedger;
 use crate::until;
 
+/// Length of the instance's own lease, which outlasts a busy machine.
+const LEASE: Duration = Duration::from_secs(15);
+
 pub struct Lanes {
     pub jobs: Jobs,
     pub ledger: Handle,
@@ -41,27 +44,29 @@ pub async fn open() -> Lanes {
 
 /// With settings that are changed so.
 pub async fn open_with(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
-    open_as(change, |_| FailureDetector::alone()).await
+    open_as(change, |_| FailureDetector::alone(), LEASE).await
 }
 
 /// The same, of an instance that has just joined others.
 pub async fn open_among_others(change: impl FnOnce(&mut LaneConfig)) -> Lanes {
-    open_as(change, Membership::failure_detector).await
+    open_as(change, Membership::failure_detector, LEASE).await
+}
+
+/// The same, of one that soon counts others as dead.
+pub async fn open_among_the_dead() -> Lanes {
+    open_as(|_| {}, Membership::failure_detector, Duration::from_secs(2)).await
 }
 
 async fn open_as(
     change: impl FnOnce(&mut LaneConfig),
     failure_detector: impl FnOnce(&Membership) -> FailureDetector,
+    lease: Duration,
 ) -> Lanes {
     let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
     let bus = bus::Hub::default().join();
     let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
     let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
-    let options = JoinOptions {
-        lease: Duration::from_secs(15),
-        first_mode: Mode::WorkerQueue,
-        patience: Duration::from_secs(5),
-    };
+    let options = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
     let membership =
         Membership::join(real.clone(), Arc::clone(&bus), &identity, process, options).await.unwrap();
     let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();

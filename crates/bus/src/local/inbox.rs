@@ -136,6 +136,11 @@ impl Inboxes for Local {
         Ok(self.open()?.inboxes.lock().close(of, Instant::now()))
     }
 
+    async fn reopen_inbox(&self, owner: &InstanceId) -> Result<()> {
+        self.open()?.inboxes.lock().closed.remove(owner);
+        Ok(())
+    }
+
     async fn inbox_len(&self, of: &InstanceId) -> Result<u64> {
         Ok(self.open()?.inboxes.lock().open.get(of).map_or(0, |inbox| inbox.entries.len() as u64))
     }

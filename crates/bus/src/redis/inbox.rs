@@ -81,6 +81,13 @@ impl Inboxes for Redis {
         Ok(is_closed)
     }
 
+    async fn reopen_inbox(&self, owner: &InstanceId) -> Result<()> {
+        let [_, mark] = self.shared.names.inbox_and_mark(owner);
+        let mut del = cmd("DEL");
+        del.arg(mark);
+        self.ask(&del, Effect::Writes).await
+    }
+
     async fn inbox_len(&self, of: &InstanceId) -> Result<u64> {
         let mut len = cmd("XLEN");
         len.arg(self.shared.names.inbox(of));

@@ -234,6 +234,26 @@ pub async fn a_closed_inbox_stays_closed_and_its_reader_ends(b: Bench) {
     assert_eq!(numbers(&next_batch(&mut other).await), [0], "its next incarnation has its own");
 }
 
+pub async fn an_inbox_that_its_owner_takes_back_is_opened_again(b: Bench) {
+    let (owner, stranger) = (b.join().await, b.join().await);
+    let mut inbox = owner.open_inbox(&id("a-1"), LONG).await.unwrap();
+    for n in 0..2 {
+        assert!(stranger.close_inbox(&id("a-1")).await.unwrap());
+        assert_eq!(tokio::time::timeout(PATIENCE, inbox.next()).await.unwrap(), None);
+        owner.reopen_inbox(&id("a-1")).await.unwrap();
+        assert_eq!(send_numbers(&stranger, "a-1", n..n + 1).await, [Delivery::Undeliverable], "not yet");
+        inbox = owner.open_inbox(&id("a-1"), LONG).await.unwrap();
+        assert_eq!(send_numbers(&stranger, "a-1", n..n + 1).await, [Delivery::Sent]);
+        let read = next_batch(&mut inbox).await;
+        assert_eq!(numbers(&read), [n]);
+        owner.settle(&id("a-1"), &ids(&read)).await.unwrap();
+    }
+    // One that was not closed is as it was.
+    owner.reopen_inbox(&id("a-1")).await.unwrap();
+    send_numbers(&stranger, "a-1", 2..3).await;
+    assert_eq!(numbers(&next_batch(&mut inbox).await), [2]);
+}
+
 pub async fn an_inbox_with_something_in_it_is_not_closed(b: Bench) {
     let bus = b.join().await;
     let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
@@ -269,6 +289,7 @@ pub async fn a_closed_bus_reads_and_sends_nothing(b: Bench) {
         bus.settle(&id("a-1"), &[]).await.unwrap_err(),
         bus.read_inbox(&id("a-1"), None).await.unwrap_err(),
         bus.close_inbox(&id("a-1")).await.unwrap_err(),
+        bus.reopen_inbox(&id("a-1")).await.unwrap_err(),
         bus.inbox_len(&id("a-1")).await.unwrap_err(),
     ];
     for refused in refusals {

@@ -74,6 +74,7 @@ on_every_bus! {
         an_inbox_that_was_never_opened_takes_nothing,
         what_is_sent_while_a_survivor_drains_is_drained_or_undeliverable,
         a_closed_inbox_stays_closed_and_its_reader_ends,
+        an_inbox_that_its_owner_takes_back_is_opened_again,
         an_inbox_with_something_in_it_is_not_closed,
         waiting_in_vain_loses_nothing,
         a_closed_bus_reads_and_sends_nothing,

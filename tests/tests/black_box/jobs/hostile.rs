@@ -42,7 +42,7 @@ async fn what_strangers_put_into_redis_runs_nothing_and_revokes_nothing() {
     }
     let channels = redis.command(&["PUBSUB", "CHANNELS", "*channel:*"]).unwrap();
     let channels_count = channels.lines().count();
-    assert_eq!(channels_count, 5, "{channels}");
+    assert_eq!(channels_count, 6, "{channels}");
     for (channel, notice) in channels.lines().flat_map(|it| forged.iter().map(move |notice| (it, notice))) {
         redis.command(&["PUBLISH", channel, notice]).unwrap();
     }
