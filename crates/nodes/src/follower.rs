@@ -2,8 +2,9 @@
 //!
 //! It subscribes before it loads, so that it misses no change in between. If a notice was lost or the link
 //! was down, it finds the changes by comparing versions each second: each instance lists the nodes that it
-//! holds, and the others read the lists of all instances with presence. Nodes of an instance without presence
-//! get no work. A record that cannot be read keeps no other from being read, and is tried again with each comparison.
+//! holds, and the others read the lists of all instances with presence. Nodes of an instance without presence, or of one that
+//! has ended by the ledger, get no work. A record that cannot be read keeps no other from being read, and is tried again with
+//! each comparison.
 //! The follower never blocks a selection: it writes to the registry like any other writer.
 
 use std::collections::HashSet;

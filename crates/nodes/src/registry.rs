@@ -411,7 +411,7 @@ impl Registry {
         inner.look_for_missing_records(has_unwritten);
     }
 
-    /// Of the other instances these show themselves on the bus now. Those that have been missing
+    /// Of the other instances these show themselves on the bus now, and may live by the ledger. Those that have been missing
     /// for [`ABSENT_AFTER_MS`] are not there: their nodes get no new work until their holder shows itself again.
     pub fn found_there(&self, there: &HashSet<InstanceId>, now: Instant) {
         let inner = &*self.inner;
@@ -423,7 +423,10 @@ impl Registry {
                 let since = before.get(holder).map_or(now, |missing| missing.since);
                 let is_absent = now.duration_since(since) >= Duration::from_millis(ABSENT_AFTER_MS);
                 if is_absent && !before.get(holder).is_some_and(|missing| missing.is_absent) {
-                    tracing::info!(%holder, "an instance shows no presence; its nodes get no work");
+                    tracing::info!(
+                        %holder,
+                        "an instance shows no presence, or has ended by the ledger; its nodes get no work"
+                    );
                 }
                 missing.insert(holder.clone(), Missing { since, is_absent });
             }

@@ -29,7 +29,8 @@ pub trait Source: Send + Sync {
     /// The instances that are live by the ledger, as this instance knows it now.
     fn instances(&self) -> Vec<InstanceId>;
 
-    /// Which of these instances show themselves on the bus now.
+    /// Which of these instances show themselves on the bus now, and have not ended by the ledger as it was read last. One that
+    /// has ended and shows itself does not reach the ledger, or has another one, where one of the two is a copy of the other.
     ///
     /// # Errors
     /// What the bus says when any of them could not be asked for.
@@ -100,20 +101,29 @@ pub struct BusSource {
     /// How long a record lives after it was refreshed.
     offline: Duration,
     instances: Box<dyn Fn() -> Vec<InstanceId> + Send + Sync>,
+    has_ended: Box<dyn Fn(&InstanceId) -> bool + Send + Sync>,
     hearing: Box<dyn Fn() -> Hearing + Send + Sync>,
 }
 
 impl BusSource {
-    /// For this registry's instance; `instances` says which instances are live by the ledger, and `hearing` how well nodes
-    /// are heard of, without a wait.
+    /// For this registry's instance; `instances` says which instances are live by the ledger, `has_ended` which have surely ended
+    /// by it, and `hearing` how well nodes are heard of, without a wait.
     pub fn new(
         bus: bus::Handle,
         registry: &Registry,
         instances: impl Fn() -> Vec<InstanceId> + Send + Sync + 'static,
+        has_ended: impl Fn(&InstanceId) -> bool + Send + Sync + 'static,
         hearing: impl Fn() -> Hearing + Send + Sync + 'static,
     ) -> Self {
         let (me, offline) = (registry.me().clone(), registry.timeouts().offline);
-        Self { bus, me, offline, instances: Box::new(instances), hearing: Box::new(hearing) }
+        Self {
+            bus,
+            me,
+            offline,
+            instances: Box::new(instances),
+            has_ended: Box::new(has_ended),
+            hearing: Box::new(hearing),
+        }
     }
 
     async fn read_one(&self, node: &NodeId) -> bus::Result<Kept> {
@@ -137,7 +147,9 @@ impl Source for BusSource {
     }
 
     async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>> {
-        Ok(self.bus.present(instances).await?.into_keys().collect())
+        let there = self.bus.present(instances).await?.into_keys();
+        // That this instance shows itself tells whether the bus has kept its memory.
+        Ok(there.filter(|id| *id == self.me || !(self.has_ended)(id)).collect())
     }
 
     async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize> {

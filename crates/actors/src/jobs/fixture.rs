@@ -176,6 +176,8 @@ pub(super) async fn event_now(lane: &mut ServedLane) -> Option<(JobId, AttemptEv
 #[derive(Default)]
 pub(super) struct KnownOwners {
     pub(super) live: Mutex<HashSet<InstanceId>>,
+    /// Those that have surely ended.
+    pub(super) ended: Mutex<HashSet<InstanceId>>,
     pub(super) owners: Mutex<HashMap<LaneId, InstanceId>>,
     /// Lanes whose owners were looked up.
     pub(super) asked: Mutex<Vec<LaneId>>,
@@ -189,6 +191,10 @@ impl LaneOwners for KnownOwners {
     /// Those of the tests are instance `a`.
     fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
         self.live.lock().iter().any(|live| *live != instance("a") && which(live))
+    }
+
+    fn has_ended(&self, instance: &InstanceId) -> bool {
+        self.ended.lock().contains(instance)
     }
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {

@@ -99,8 +99,13 @@ impl InterInstance {
         self.owners.has_other(which)
     }
 
-    /// Puts a message into the inbox of another instance, in the background. Where too much waits, it is not delivered.
+    /// Puts a message into the inbox of another instance, in the background. Where too much waits, it is not delivered. Nor is
+    /// it to an instance that has ended by the ledger. One that reads its inbox all the same may have another ledger, and jobs
+    /// of the same ids, as where one of the two ledgers is a copy of the other.
     pub(super) fn post(&self, to: InstanceId, message: InstanceMessage) {
+        if self.owners.has_ended(&to) {
+            return self.not_delivered(&to, &message);
+        }
         // The receiver lives as long as this.
         if let Err(unsent) = self.messages.try_send((to, message)) {
             let (to, message) = unsent.into_inner();
@@ -375,7 +380,8 @@ async fn report_on(this: &Weak<InterInstance>, reports: &mut mpsc::Receiver<Pend
         let Some(this) = this.upgrade() else { return };
         let mut unknown = Vec::new();
         for mut one in to_send {
-            match one.take_address() {
+            // Of an instance that has ended by the ledger, another one has the lane, or nobody.
+            match one.take_address().filter(|owner| !this.owners.has_ended(owner)) {
                 Some(owner) => addressed.extend(this.unless_here(owner, one)),
                 None => unknown.push(one),
             }

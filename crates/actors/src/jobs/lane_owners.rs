@@ -13,6 +13,9 @@ pub(super) trait LaneOwners: Send + Sync {
     /// Whether any other instance lives of which this is so. One that has just begun may be missed for a moment.
     fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool;
 
+    /// Whether an instance has surely ended, or is unknown: see [`cluster::View::has_ended`].
+    fn has_ended(&self, instance: &InstanceId) -> bool;
+
     /// The owner by the lane's lease; `None` if nobody owns the lane now, or if that cannot be read. The lane's next owner
     /// reads all of it from the ledger.
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>>;
@@ -31,6 +34,10 @@ pub(super) struct LeasedLanes {
 impl LaneOwners for LeasedLanes {
     fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
         self.cluster_view.view().members().any(|member| member.id != self.me && which(&member.id))
+    }
+
+    fn has_ended(&self, instance: &InstanceId) -> bool {
+        self.cluster_view.view().has_ended(instance)
     }
 
     fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {

@@ -10,6 +10,7 @@ use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{Signers, Upkeep};
 use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process, Reach};
+use domain::InstanceId;
 use nodes::{BusSource, Follower, Hearing, Registry};
 
 use super::endpoint::Endpoint;
@@ -74,7 +75,9 @@ impl Incarnation {
             let all_ago = all.map_or(Duration::ZERO, |all| all.ago);
             Hearing { bus: reached.unbroken_for(), all: all.map(|all| all.length), all_ago }
         };
-        let source = BusSource::new(bus.clone(), &registry, instances, hearing);
+        let ending = reach.clone();
+        let has_ended = move |id: &InstanceId| ending.has_ended(id);
+        let source = BusSource::new(bus.clone(), &registry, instances, has_ended, hearing);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         let dependencies = jobs::Dependencies {
             ledger: ledger.clone(),

@@ -537,7 +537,7 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
         let registry = Registry::new(instance(name), NodeTimeouts::DEFAULT);
         let bus = hub.join();
         let instances = || ["a", "b", "c"].map(instance).to_vec();
-        let source = BusSource::new(Arc::clone(&bus), &registry, instances, Hearing::default);
+        let source = BusSource::new(Arc::clone(&bus), &registry, instances, |_| false, Hearing::default);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         (registry, bus, follower)
     };
@@ -588,4 +588,19 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     for follower in [follower, other_follower, third_follower] {
         follower.stop().await;
     }
+}
+
+#[tokio::test]
+async fn an_instance_that_has_ended_by_the_ledger_is_not_there_though_it_shows_itself() {
+    let bus = bus::Hub::default().join();
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
+    // An instance that lost its own lease still knows that the bus has kept its memory.
+    let has_ended = |id: &InstanceId| *id != instance("b");
+    let source = BusSource::new(Arc::clone(&bus), &registry, Vec::new, has_ended, Hearing::default);
+    let names = ["a", "b", "c"];
+    for name in names {
+        bus.announce(&presence(name), Duration::from_secs(600)).await.unwrap();
+    }
+    let there = source.present(&names.map(instance)).await.unwrap();
+    assert_eq!(there, HashSet::from(["a", "b"].map(instance)));
 }

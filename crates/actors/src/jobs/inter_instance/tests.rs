@@ -5,7 +5,8 @@ use std::time::Duration;
 use bus::{Entry, Inbox};
 
 use super::*;
-use crate::jobs::fixture::{KnownOwners, ServedLane, instance, lane, serve};
+use crate::jobs::delivery::Withdrawal;
+use crate::jobs::fixture::{FIRST, KnownOwners, ServedLane, dispatch, instance, job, lane, node, serve};
 
 /// Longer than anything takes that is right.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -121,6 +122,35 @@ async fn of_an_owner_that_is_unknown_or_has_no_inbox_the_ledger_is_asked() {
     one.sends.report(finished("instance:dead", 3), None);
     assert_eq!(other.reported().await, [(finished("instance:dead", 3), true)]);
     assert_eq!(world.known.asked.lock().len(), 3);
+}
+
+#[tokio::test]
+async fn an_instance_that_has_ended_by_the_ledger_gets_nothing_though_it_reads_its_inbox() {
+    let world = World::new();
+    let (one, mut other, mut stranger) =
+        (world.join("a").await, world.join("b").await, world.join("c").await);
+    let mut lane = serve(&one.lanes, "instance:b");
+    world.known.ended.lock().insert(instance("c"));
+    let dispatched = dispatch(1, "n", "c");
+    one.sends.post(instance("c"), InstanceMessage::Dispatch(dispatched.notice()));
+    let (of, event) = next_event(&mut lane).await;
+    assert_eq!(of, job(1));
+    assert!(matches!(event, AttemptEvent::Revoked(Revoked::Undeliverable, _)), "{event:?}");
+    let withdrawal = Withdrawal { job: job(1), attempt: FIRST, placed: dispatched.placed };
+    one.sends.post(instance("c"), InstanceMessage::Withdrawal(withdrawal));
+    // Who owns the lanes of what it dispatched, and its own, says the ledger.
+    let finished = |lane, job| report(lane, job, AttemptEvent::Finished);
+    for (number, of, dispatcher) in [(2, "session:s", Some(instance("c"))), (3, "instance:c", None)] {
+        world.owns("b", of);
+        one.sends.report(finished(of, number), dispatcher.as_ref());
+        assert_eq!(other.reported().await, [(finished(of, number), false)]);
+    }
+    // What had been sent to it before would come first.
+    world.known.ended.lock().clear();
+    one.sends.post(instance("c"), InstanceMessage::Share(node("m")));
+    let entries = stranger.entries().await;
+    let first = InstanceMessage::from_bytes(&entries[0].payload);
+    assert!(matches!(&first, Some(InstanceMessage::Share(of)) if *of == node("m")), "{first:?}");
 }
 
 /// Sends a report whose owner is looked up in this world, and another one that comes to its owner all the same.
