@@ -10,6 +10,7 @@ mod failure_detector;
 mod identity;
 mod membership;
 mod other_buses;
+mod other_ledgers;
 mod presence_publisher;
 mod reach;
 

@@ -6,17 +6,20 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use bus::Channel;
 use domain::InstanceId;
 use ledger::{Instance, NewInstance};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::ClusterView;
+use crate::other_ledgers::{OtherLedgers, named};
 
 /// Between two comparisons of the buses that the instances use.
 const COMPARISONS: Duration = Duration::from_secs(5);
 
-/// Those instances, in a sentence each. A task beside the presence publisher compares every few seconds.
+/// Those instances, in a sentence each, and those on this bus that have another ledger, in one. A task beside the presence
+/// publisher compares every few seconds.
 #[derive(Clone, Debug)]
 pub struct OtherBuses(watch::Receiver<Vec<String>>);
 
@@ -56,6 +59,7 @@ pub(crate) struct Comparison {
     missing: HashMap<InstanceId, u32>,
     /// At so many an instance counts as one on another bus.
     missing_max: u32,
+    other_ledgers: OtherLedgers,
 }
 
 impl Comparison {
@@ -69,16 +73,20 @@ impl Comparison {
         cluster_view: ClusterView,
         is_up: watch::Sender<Option<bool>>,
     ) -> Self {
-        let (missing, missing_max) = (HashMap::new(), missing_max(lease));
-        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing, missing_max }
+        let (missing, missing_max, other_ledgers) =
+            (HashMap::new(), missing_max(lease), OtherLedgers::default());
+        Self { bus, ledger, me, found, cluster_view, is_up, noted: None, missing, missing_max, other_ledgers }
     }
 
     pub(crate) async fn run(mut self) {
+        let mut here = self.bus.subscribe(Channel::Instances);
         let mut comparisons = tokio::time::interval(COMPARISONS);
         comparisons.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            comparisons.tick().await;
-            self.compare().await;
+            tokio::select! {
+                _ = comparisons.tick() => self.compare().await,
+                Some(event) = here.next() => self.other_ledgers.hear(&event, Instant::now()),
+            }
         }
     }
 
@@ -121,8 +129,24 @@ impl Comparison {
         let compared = live.iter().filter(is_compared).map(|it| it.about.id.clone());
         self.cluster_view.compared_buses(differ, compared.collect(), looked_at);
         count(mistaken(Some(&own), &live, found.len()));
-        self.show(found);
+        let others = self.on_other_ledgers(&live).await;
+        self.show(found.into_iter().chain(named(&others)).collect());
         (self.noted, self.missing) = (Some(own), missing);
+    }
+
+    /// Says on the bus that this instance is here, and answers those that say so too and have another ledger. An instance that
+    /// does not live by its own ledger, as that was just read, does neither: the ledger may have gone back, and know nobody.
+    async fn on_other_ledgers(&mut self, live: &[Instance]) -> Vec<InstanceId> {
+        let is_live = |id: &InstanceId| live.iter().any(|it| it.about.id == *id);
+        if !is_live(&self.me) {
+            self.other_ledgers = OtherLedgers::default();
+            return Vec::new();
+        }
+        if let Err(error) = self.bus.publish(Channel::Instances, self.me.as_str().as_bytes()).await {
+            tracing::debug!(%error, "the others did not hear that this instance is here");
+        }
+        let view = self.cluster_view.view();
+        self.other_ledgers.look(|id| is_live(id) || !view.has_ended(id), Instant::now())
     }
 
     /// Those of these instances that show no presence on this bus; `None` if it does not say. A bus that does not even show this

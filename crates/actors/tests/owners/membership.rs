@@ -40,8 +40,12 @@ impl Joined {
     }
 
     async fn with(bus: bus::Handle, lease: Duration) -> Self {
+        Self::of("me-1", bus, lease).await
+    }
+
+    async fn of(id: &str, bus: bus::Handle, lease: Duration) -> Self {
         let FlakyLedger { folder, real, plan, ledger } = FlakyLedger::open().await;
-        let me = InstanceId::parse("me-1").unwrap();
+        let me = InstanceId::parse(id).unwrap();
         let identity = Identity { id: me.clone(), url: "http://me".to_owned() };
         let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
         let options = JoinOptions { lease, first_mode: Mode::WorkerQueue, patience: Duration::from_secs(5) };
@@ -79,6 +83,18 @@ async fn an_instance_that_joins_tells_the_others_so() {
     let told =
         tokio::time::timeout(PATIENCE, notices.next()).await.expect("they would find it with a renewal");
     assert!(matches!(told, Some(bus::Event::Message(_))), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_of_two_ledgers_that_meet_on_a_bus_name_each_other() {
+    let hub = bus::Hub::default();
+    let [one, other] = ["one-1", "other-1"].map(|id| Joined::of(id, hub.join(), LEASE));
+    let (one, other) = (one.await, other.await);
+    let names = |of: &Joined, id: &str| {
+        let found = of.membership.other_buses().found();
+        found.iter().any(|said| said.starts_with("instances of another ledger") && said.contains(id))
+    };
+    until("they name each other", async || names(&one, "other-1") && names(&other, "one-1")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
