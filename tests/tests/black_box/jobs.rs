@@ -3,6 +3,7 @@
 mod away;
 mod bad_input;
 mod bulk;
+mod copies;
 mod corners;
 mod cut_off;
 mod ends;
