@@ -84,6 +84,7 @@ use crate::{
         plans::events::of_plan,
         plans::events::of_task,
         plans::tasks::show,
+        plans::tasks::stages,
         plans::tasks::checkpoints,
         plans::tasks::pause,
         plans::tasks::resume,

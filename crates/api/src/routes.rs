@@ -152,6 +152,7 @@ routes! {
     TaskResume = at("/v1/tasks/{task}/resume").post(SUBMIT);
     TaskCancel = at("/v1/tasks/{task}/cancel").post(SUBMIT);
     TaskRetry = at("/v1/tasks/{task}/retry").post(SUBMIT);
+    TaskStages = at("/v1/tasks/{task}/stages").get(READ);
     TaskCheckpoints = at("/v1/tasks/{task}/checkpoints").get(READ).shared();
     TaskEvents = at("/v1/tasks/{task}/events").get_alone(READ);
     Task = at("/v1/tasks/{task}").get(READ).shared();

@@ -445,6 +445,7 @@ fn handlers(route: Route, at: Served) -> Served {
         Route::TaskResume => at.post(plans::tasks::resume),
         Route::TaskCancel => at.post(plans::tasks::cancel),
         Route::TaskRetry => at.post(plans::retries::of_task),
+        Route::TaskStages => at.get(plans::tasks::stages),
         Route::TaskCheckpoints => at.get(plans::tasks::checkpoints),
         Route::TaskEvents => at.get(plans::events::of_task),
         Route::Task => at.get(plans::tasks::show),

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use wire::List;
 use wire::plans::{
     Checkpoint, ExpectedRun, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest,
-    StageResolveRequest, Task, TaskCancelRequest, TaskRetryRequest, TaskStatus, Tenant, UnlockRequest,
+    StageResolveRequest, Task, TaskCancelRequest, TaskDefinition, TaskRetryRequest, TaskStatus, Tenant,
+    UnlockRequest,
 };
 
 use crate::events::PlanEvents;
@@ -241,6 +242,16 @@ impl Tasks<'_> {
     /// [`crate::Error`]; `not_found` for a task that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Task> {
         self.0.call(&Call::get(&["v1", "tasks", id], &[])).await
+    }
+
+    /// The stages of a task with their payloads, as its newest run has them and as a retry takes them: each reads as a
+    /// [`wire::plans::StageRequest`], unless a newer daemon says more of it. A daemon of 0.1.0 does not show them
+    /// (`not_found`).
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` as for [`Tasks::get`].
+    pub async fn stages(&self, id: &str) -> Result<TaskDefinition> {
+        self.0.call(&Call::get(&["v1", "tasks", id, "stages"], &[])).await
     }
 
     /// The checkpoints of a task in all its runs, newest first.

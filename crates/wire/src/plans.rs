@@ -6,8 +6,8 @@ mod answers;
 mod requests;
 
 pub use answers::{
-    AttentionTask, Checkpoint, Plan, PlanEvent, PlanProgress, Task, TaskCheckpoint, TaskLock, TaskStage,
-    Tenant, TenantLock,
+    AttentionTask, Checkpoint, Plan, PlanEvent, PlanProgress, Task, TaskCheckpoint, TaskDefinition, TaskLock,
+    TaskStage, Tenant, TenantLock,
 };
 pub use requests::{
     CheckpointVersion, ExpectedRun, ExpectedTask, PlanRequest, ReasonRequest, RetryFrom, StageRequest,

@@ -121,6 +121,7 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("plan", format!("show {plan}"), "1 of 1 succeeded\n"),
         of("plan", format!("events {plan}"), "SEQ "),
         of("plan", format!("task {task}"), "SUCCEEDED"),
+        of("plan", format!("stages {task}"), "\"payload\":1,"),
         of("plan", format!("checkpoints {task}"), "AFTER STAGE"),
         of("tenant", "show t-1".to_owned(), "newest task"),
         of("tenant", "history t-1".to_owned(), "TASK "),

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use domain::plan::{Intent, OnFailure, PlanStatus, StageStatus, TaskState, TaskStatus};
+use domain::plan::{Intent, OnFailure, OnUnknown, PlanStatus, StageSpec, StageStatus, TaskState, TaskStatus};
 use domain::{InstanceId, JobId, TaskId};
 use ledger::{CheckpointRecord, FoundTask, Lease, PlanRecord, TaskRecord, TimedEvent};
 use serde::Deserialize;
+use wire::jobs::Backoff;
 use wire::plans as shape;
 
 use crate::refusal::Refusal;
-use crate::to_wire::{json, time};
+use crate::to_wire::{json, route, time};
 
 /// A plan, with the tasks that somebody must look at.
 pub fn plan(
@@ -156,6 +157,47 @@ fn task_stages(task: &TaskState) -> Vec<shape::TaskStage> {
         attempts: None,
     });
     stages.collect()
+}
+
+/// The stages of a task, with their payloads, as a retry takes them.
+pub fn definition(record: &TaskRecord) -> Result<shape::TaskDefinition, Refusal> {
+    let task = &record.task;
+    let stage = |stage: &StageSpec| {
+        wire::Json::of(&stage_request(stage)?).map_err(|error| {
+            tracing::error!(%error, "a stage cannot be written as JSON");
+            Refusal::internal()
+        })
+    };
+    Ok(shape::TaskDefinition {
+        task: task.id.to_string(),
+        run: task.run,
+        checkpoint_version: task.last_checkpoint,
+        definition: task.definition,
+        stages: task.spec.stages.iter().map(stage).collect::<Result<_, _>>()?,
+    })
+}
+
+/// A stage with everything that a request may say of it.
+fn stage_request(stage: &StageSpec) -> Result<shape::StageRequest, Refusal> {
+    let StageSpec { name, payload, needs, timeout_ms, max_attempts, backoff, on_unknown } = stage;
+    Ok(shape::StageRequest {
+        name: name.to_string(),
+        payload: json(payload)?,
+        requires: needs.requires.iter().map(ToString::to_string).collect(),
+        pool: needs.pool.as_ref().map(ToString::to_string),
+        route: needs.route.as_ref().map(route),
+        timeout_ms: Some(*timeout_ms),
+        max_attempts: Some(*max_attempts),
+        backoff: Some(Backoff {
+            initial_ms: Some(backoff.initial_ms),
+            factor: Some(f64::from(backoff.factor_percent) / 100.0),
+            max_ms: Some(backoff.max_ms),
+        }),
+        on_unknown: Some(match on_unknown {
+            OnUnknown::Confirm => shape::OnUnknown::Confirm,
+            OnUnknown::Rerun => shape::OnUnknown::Rerun,
+        }),
+    })
 }
 
 /// The first stage that is not completed.

@@ -80,12 +80,17 @@ pub async fn plan_of_task(state: &State, id: TaskId) -> Result<PlanId, Refusal> 
 
 /// The row of a task, without payloads.
 pub async fn task_record(state: &State, id: TaskId) -> Result<TaskRecord, Refusal> {
-    let record = state.read(state.ledger.plan_task(id)).await?;
-    record.map(without_payloads).ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+    whole_task_record(state, id).await.map(without_payloads)
 }
 
-/// The row of a task without the payloads of its stages, which may be 16 MiB. No answer shows them, and a request keeps the row
-/// while it waits for its next read or for another instance.
+/// The row of a task with the payloads of its stages. Nothing is to be waited for while it is kept.
+pub async fn whole_task_record(state: &State, id: TaskId) -> Result<TaskRecord, Refusal> {
+    let record = state.read(state.ledger.plan_task(id)).await?;
+    record.ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+}
+
+/// The row of a task without the payloads of its stages, which may be 16 MiB. One answer alone shows them, and a request keeps
+/// the row while it waits for its next read or for another instance.
 fn without_payloads(mut record: TaskRecord) -> TaskRecord {
     let none: Arc<str> = Arc::default();
     let stages = record.task.spec.stages.iter();

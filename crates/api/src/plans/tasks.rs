@@ -31,6 +31,22 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Ok(HttpResponse::Ok().json(records::task(&state, id).await?))
 }
 
+/// Shows the stages of a task as they are defined
+///
+/// They have their payloads, and the form that `stages` of a retry has: who corrects a stage begins with them. What the plan left
+/// out has its default. `stages` are up to 16 MiB.
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}/stages", tag = "plans", operation_id = "show_stages",
+    params(("task" = String, Path, description = ID)),
+    responses((status = 200, description = "The stages of the newest run", body = shape::TaskDefinition)),
+)]
+pub async fn stages(request: HttpRequest, state: Shared) -> Answer {
+    let id = task(&request)?;
+    Query::read(&request, &[])?;
+    let record = records::whole_task_record(&state, id).await?;
+    Ok(HttpResponse::Ok().json(to_wire::definition(&record)?))
+}
+
 /// Lists the checkpoints of a task
 ///
 /// The newest checkpoints come first. A page ends early when its contexts are long.

@@ -254,6 +254,37 @@ async fn a_retry_opens_the_next_run_and_a_rehearsal_changes_nothing() {
 }
 
 #[actix_web::test]
+async fn a_person_corrects_a_stage_without_the_file_of_the_plan() {
+    let subject = Subject::start().await;
+    let (_, task) = subject.started("x").await;
+    subject.post(&format!("{task}/cancel"), json!({})).await;
+    subject.becomes_cancelled(&task).await;
+    let shown = subject.get(&format!("{task}/stages")).await;
+    assert_eq!(format!("/v1/tasks/{}", shown["task"].as_str().unwrap()), task);
+    let seen = |shown: &Value| {
+        [&shown["run"], &shown["checkpoint_version"], &shown["definition"]].map(Value::as_u64)
+    };
+    assert_eq!(seen(&shown), [Some(1), Some(0), Some(1)]);
+    let payloads = |shown: &Value| {
+        let stages = shown["stages"].as_array().unwrap().iter();
+        stages.map(|stage| (stage["name"].clone(), stage["payload"].clone())).collect::<Vec<_>>()
+    };
+    let (first, second) = ((json!("prepare"), json!(1)), json!("50% / half"));
+    assert_eq!(payloads(&shown), [first.clone(), (second.clone(), json!(2))]);
+    // As it is shown it is no correction.
+    let mut again = retry(json!("start"));
+    (again["stages"], again["dry_run"]) = (shown["stages"].clone(), json!(true));
+    let retried = format!("{task}/retry");
+    assert_eq!(subject.post(&retried, again.clone()).await.1["definition"], 1);
+    (again["stages"][1]["payload"], again["dry_run"]) = (json!({ "part": 3 }), json!(false));
+    again["expect"] = json!({ "run": shown["run"], "checkpoint_version": shown["checkpoint_version"] });
+    assert_eq!(subject.post(&retried, again).await.1["definition"], 2);
+    let shown = subject.get(&format!("{task}/stages")).await;
+    assert_eq!(seen(&shown), [Some(2), Some(0), Some(2)]);
+    assert_eq!(payloads(&shown), [first, (second, json!({ "part": 3 }))]);
+}
+
+#[actix_web::test]
 async fn a_cancellation_that_says_its_run_leaves_the_next_one_alone() {
     let subject = Subject::start().await;
     let (_, task) = subject.started("x").await;

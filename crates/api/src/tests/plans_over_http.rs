@@ -324,7 +324,7 @@ async fn what_nobody_has_is_not_found_on_every_route() {
             let (status, problem) = subject.send(Method::GET, &format!("/v1/plans/{id}{path}"), None).await;
             assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{id}{path}");
         }
-        for path in ["", "/checkpoints", "/events"] {
+        for path in ["", "/stages", "/checkpoints", "/events"] {
             let (status, problem) = subject.send(Method::GET, &format!("/v1/tasks/{id}{path}"), None).await;
             assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{id}{path}");
         }
@@ -438,6 +438,7 @@ async fn a_query_that_is_wrong_is_refused_by_the_name_of_its_parameter() {
         (format!("/v1/plans/{PLAN}/tasks?cursor=k.18446744073709551615"), "cursor must be"),
         (format!("/v1/plans/{PLAN}/events?limit=1001"), "limit must be"),
         (format!("/v1/tasks/{task}?run=1"), "this path takes none"),
+        (format!("/v1/tasks/{task}/stages?limit=1"), "this path takes none"),
         (format!("/v1/tasks/{task}/checkpoints?cursor=c.4294967296"), "cursor must be"),
         (format!("/v1/tasks/{task}/events?cursor=e.-1"), "cursor must be"),
         ("/v1/tenants/x?limit=1".to_owned(), "this path takes none"),

@@ -159,7 +159,7 @@ fn again_in(pool: &str) -> Value {
 /// Every request about a task.
 fn about_task(task: &str) -> Vec<(Method, String, Option<Value>)> {
     let path = |end: &str| format!("/v1/tasks/{task}{end}");
-    let reads = ["", "/checkpoints", "/events"].map(|end| (Method::GET, path(end), None));
+    let reads = ["", "/stages", "/checkpoints", "/events"].map(|end| (Method::GET, path(end), None));
     let changes = ["/pause", "/resume", "/cancel"].map(|change| (Method::POST, path(change), None));
     let resolution = json!({"outcome": "done", "reason": "seen"});
     let decisions = [
@@ -193,6 +193,8 @@ async fn a_plan_and_its_tasks_belong_to_the_pools_of_their_stages() {
         subject.get(who, &format!("/v1/plans/{a}")).await;
         for task in [&of_a[0], &of_two[0]] {
             subject.get(who, &format!("/v1/tasks/{task}/checkpoints")).await;
+            let defined = subject.get(who, &format!("/v1/tasks/{task}/stages")).await;
+            assert_eq!(defined["stages"][0]["payload"], 1);
         }
     }
     for limit in [1, 2, 100] {

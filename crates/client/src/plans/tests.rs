@@ -100,7 +100,10 @@ async fn plans_are_steered_and_read_by_their_ids() {
 
 #[tokio::test]
 async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
-    let mut script = vec![task(), task(), task(), task(), task()];
+    let stage = r#"{"name":"s","payload":{ "a":1.0 },"colour":"blue"}"#;
+    let definition =
+        format!(r#"{{"task":"k","run":2,"checkpoint_version":3,"definition":1,"stages":[{stage}]}}"#);
+    let mut script = vec![task(), task(), task(), task(), task(), Act::Answer(200, "", definition)];
     script.extend([list(), list(), task(), tenant(), list(), tenant()]);
     let server = StandIn::playing(script).await;
     let client = client(&[&server]);
@@ -110,6 +113,8 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
     tasks.resume("k", None).await.unwrap();
     tasks.cancel("k", Some("no")).await.unwrap();
     tasks.cancel_run("k", 2, None).await.unwrap();
+    let shown = tasks.stages("k").await.unwrap();
+    assert_eq!((shown.run, shown.stages[0].as_str()), (2, stage), "nothing of a newer daemon is lost");
     tasks.checkpoints("k", &page).await.unwrap();
     tasks.events("k", &page).await.unwrap();
     let resolution = StageResolveRequest {
@@ -130,6 +135,7 @@ async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
             "POST /v1/tasks/k/resume {}",
             r#"POST /v1/tasks/k/cancel {"reason":"no"}"#,
             r#"POST /v1/tasks/k/cancel {"expect":{"run":2}}"#,
+            "GET /v1/tasks/k/stages",
             "GET /v1/tasks/k/checkpoints",
             "GET /v1/tasks/k/events",
             r#"POST /v1/tasks/k/stages/4/resolve {"outcome":"done","context":{},"job":"j","reason":"r"}"#,

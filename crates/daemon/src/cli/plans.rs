@@ -81,6 +81,14 @@ pub enum Plan {
         #[command(flatten)]
         shown: Shown,
     },
+    /// Print the stages of a task with their payloads, as JSON for --stages of a retry; with --json also its run and its
+    /// checkpoint version
+    Stages {
+        /// The task's id
+        task: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// List the checkpoints of a task in all its runs, newest first
     Checkpoints {
         /// The task's id

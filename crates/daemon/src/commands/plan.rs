@@ -3,9 +3,12 @@
 mod follow;
 mod reader;
 
+use std::io::{IsTerminal as _, stdout};
+
 use client::wire::Object;
 use client::wire::plans::{
-    Checkpoint, Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task, TaskStatus,
+    Checkpoint, Intent, Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task, TaskDefinition,
+    TaskStatus,
 };
 use client::{PlanQuery, Plans, Tasks};
 
@@ -88,6 +91,12 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let read = async || reader::task(&client, &task, !shown.remote.json).await;
             Look::one(tasks_shown::task).about(About::task(&task)).run(&shown, read).await?;
         }
+        Plan::Stages { task, remote } => {
+            let definition = connect(&remote)?.tasks().stages(&task).await;
+            let about = About::task(&task);
+            let definition = definition.map_err(|error| shown::failure_about(about, remote.json, error))?;
+            shown::answer(remote.json, &definition, stages_file);
+        }
         Plan::Checkpoints { task, paged, shown } => {
             let client = connect(&shown.remote)?;
             let place = |checkpoint: &Checkpoint| format!("{:010}", checkpoint.version);
@@ -157,6 +166,13 @@ async fn change_task(
     let task = changed.map_err(|error| shown::failure_about(About::task(&task), remote.json, error))?;
     shown::answer(remote.json, &task, task_line);
     Ok(())
+}
+
+/// The stages as a file of a retry, one on a line.
+fn stages_file(definition: &TaskDefinition) -> String {
+    let text = serde_json::to_string_pretty(&definition.stages).expect("answers are plain data") + "\n";
+    // In a file they are as they were written: a retry compares the payloads of those that are completed.
+    if stdout().is_terminal() { shown::escaped(&text) } else { text }
 }
 
 /// Whether nothing follows without a person.

@@ -120,6 +120,36 @@ async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
 }
 
 #[tokio::test]
+async fn the_stages_of_a_task_are_printed_as_a_retry_reads_them_and_nothing_of_them_is_lost() {
+    // The second one is of a newer daemon. A payload is compared byte for byte, also with what a terminal would obey.
+    let build =
+        "{\"name\":\"build\",\"payload\":{ \"n\": 1.50, \"mark\":\"\u{200f}\" },\"timeout_ms\":60000}";
+    let check = r#"{"name":"check","payload":2,"colour":"blue"}"#;
+    let answer = |stages: &str| {
+        let begin = r#"{"task":"k-1","run":1,"checkpoint_version":0,"definition":1,"stages":["#;
+        (200, format!("{begin}{stages}]}}"))
+    };
+    let (stand_in, url) = listener().await;
+    let both = format!("{build},{check}");
+    let heard = answering(stand_in, vec![answer(&both), answer(&both), (202, task("FAILED", "1", ""))]);
+    let output = ended(fencepost(&["plan", "stages", "k-1", "--url", &url])).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("[\n  {build},\n  {check}\n]\n"));
+    let output = ended(fencepost(&["plan", "stages", "k-1", "--json", "--url", &url])).await;
+    let line = answer(&both).1.replace('\u{200f}', "\\u200f") + "\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), line);
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stages.json");
+    std::fs::write(&file, format!("[\n  {build}\n]\n")).unwrap();
+    let line = ["plan", "retry", "k-1", "--reason", "r", "--key", "k", "--stages", file.to_str().unwrap()];
+    let output = ended(fencepost(&[&line[..], &["--url", &url]].concat())).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(heard.lock()[..2], ["GET /v1/tasks/k-1/stages"; 2]);
+    assert!(heard.lock()[2].contains(&format!("\"stages\":[{build}]")), "{:?}", heard.lock());
+}
+
+#[tokio::test]
 async fn a_stage_is_resolved_by_its_name() {
     let (listener, url) = listener().await;
     let heard = answering(listener, vec![(200, task("INTERRUPTED", "1", ""))]);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
+use super::{Intent, OnFailure, PlanStatus, StageRequest, StageStatus, TaskStatus};
 use crate::json::Json;
 use crate::lenient;
 use crate::limits::{CONTEXT_BYTES_MAX, TASK_CONFIG_BYTES_MAX};
@@ -190,6 +190,24 @@ pub struct TaskStage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub attempts: Option<u32>,
+}
+
+/// The stages of a task as its newest run has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskDefinition {
+    /// The task's id.
+    pub task: String,
+    /// The number of the newest run, as a retry expects it.
+    pub run: u32,
+    /// The version of the task's newest checkpoint in any run, as a retry expects it. 0 for none.
+    pub checkpoint_version: u32,
+    /// The number of the definition. 1 is the definition in the plan; each correction has the next number.
+    pub definition: u32,
+    /// All stages, in order, as a retry takes them. Each has all fields of a stage, but for `requires`, `pool` and `route` that it
+    /// does not ask for.
+    // As they were written: of a newer daemon they may have more than a `StageRequest`, which a retry must not lose.
+    #[schema(value_type = Vec<StageRequest>, min_items = 1, max_items = 100)]
+    pub stages: Vec<Json>,
 }
 
 /// The checkpoint that a run continues from.

@@ -153,6 +153,9 @@ fn answers_are_read_as_they_are_written() {
     let unlocked = r#"{"id":"k","plan":"p","place":1,"tenant":"t","name":null,"status":"PENDING","intent":"run","reason":null,"run":1,"run_at":null,"timeout_ms":1,"definition":1,"stage":1,"stages":[],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"lock":null,"waits_for":null,"updated_at":"t"}"#;
     keeps::<Task>(&[unlocked]);
     assert_eq!(serde_json::from_str::<Task>(unlocked).unwrap().lock, Some(None));
+    keeps::<TaskDefinition>(&[
+        r#"{"task":"k","run":2,"checkpoint_version":3,"definition":1,"stages":[{"name":"s","payload":{ "a": 1.50 },"colour":"blue"}]}"#,
+    ]);
     keeps::<Checkpoint>(&[
         r#"{"version":1,"run":1,"completed_stages":["a"],"last_completed":1,"saved_at":"t","context":{}}"#,
     ]);

@@ -288,6 +288,7 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         (of_plan("/resume"), &["POST"], "user"),
         (of_plan("/cancel"), &["POST"], "user"),
         (of_task(""), GET, "user"),
+        (of_task("/stages"), GET, "user"),
         (of_task("/checkpoints"), GET, "user"),
         (of_task("/events"), &["GET"], "user"),
         (of_task("/pause"), &["POST"], "user"),

@@ -217,6 +217,7 @@ async fn of_plans(world: &World, name: &str) -> Option<Entry> {
         "show" => asks(plan, "1 of 1 succeeded", DOCUMENT, no),
         "events" => asks(plan, "SEQ ", LINES, no),
         "task" => asks(task, "STAGE ", DOCUMENT, no),
+        "stages" => asks(task, "{\"name\":\"s0\",", DOCUMENT, no),
         "checkpoints" => asks(task, "VERSION ", LINES, no),
         "pause-task" => asks(&world.waiting_plan(true).await.1, "task ", DOCUMENT, no),
         "resume-task" => asks(&world.waiting_plan(true).await.1, "task ", DOCUMENT, no),

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use domain::plan::{Checkpoint, PlanSpec, PlanState, StageSpec, StageState, TaskSpec};
-use domain::{InstanceId, PlanId, Resource, TenantId, Timestamp, Token};
+use domain::job::{Requirements, Route};
+use domain::plan::{Checkpoint, PlanSpec, PlanState, StageState, TaskSpec};
+use domain::{Label, Language, PlanId, PoolName, Resource, TenantId, Timestamp, Token};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plan_fields::from_wire;
 
 const JOB: JobId = JobId::from_u128(7);
 const TASK: TaskId = TaskId::from_u128(2);
@@ -201,6 +203,42 @@ fn a_lock_is_a_tasks_only_while_it_is_live_and_that_task_has_it() {
         let holder = lock_holder(&lock);
         assert_eq!(holder.is_some(), is_mine || owner == Some(other.as_str()), "{lock:?}");
     }
+}
+
+#[test]
+fn the_stages_of_a_task_are_shown_whole_and_a_retry_takes_them_as_they_are_shown() {
+    let mut record = record();
+    let stage = StageSpec {
+        needs: Requirements {
+            pool: Some(PoolName::parse("p").unwrap()),
+            route: Some(Route {
+                source: Language::parse("zh").unwrap(),
+                target: Language::parse("en").unwrap(),
+            }),
+            requires: ["big", "gpu"].map(|label| Label::parse(label).unwrap()).into(),
+        },
+        timeout_ms: 7,
+        max_attempts: 3,
+        backoff: domain::job::Backoff { initial_ms: 5, factor_percent: 150, max_ms: 9 },
+        on_unknown: OnUnknown::Rerun,
+        ..StageSpec::new("d", "{ \"at\": 1.50 }")
+    };
+    Arc::make_mut(&mut record.task.spec).stages = [StageSpec::new("a", "null"), stage].into();
+    let whole = definition(&record).unwrap();
+    let text = serde_json::to_string(&whole).unwrap();
+    let expected = [
+        r#"{"name":"a","payload":null,"timeout_ms":60000,"max_attempts":1,"#,
+        r#""backoff":{"initial_ms":1000,"factor":2.0,"max_ms":60000},"on_unknown":"confirm"},"#,
+        r#"{"name":"d","payload":{ "at": 1.50 },"requires":["big","gpu"],"pool":"p","#,
+        r#""route":{"source":"zh","target":"en"},"timeout_ms":7,"max_attempts":3,"#,
+        r#""backoff":{"initial_ms":5,"factor":1.5,"max_ms":9},"on_unknown":"rerun"}"#,
+    ];
+    let stages = expected.concat();
+    let begin = format!(r#"{{"task":"{TASK}","run":2,"checkpoint_version":6,"definition":1,"stages":["#);
+    assert_eq!(text, format!("{begin}{stages}]}}"));
+    let asked = format!(r#"{{"from":"checkpoint","reason":"r","stages":[{stages}]}}"#);
+    let retry = from_wire::retry(&serde_json::from_str(&asked).unwrap()).unwrap();
+    assert_eq!(retry.stages.as_ref(), Some(&record.task.spec.stages));
 }
 
 fn saved(checkpoint: Checkpoint) -> CheckpointRecord {

@@ -116,6 +116,7 @@ fn plans_are_listed_shown_and_watched() {
         assert_eq!((plan.as_str(), shown.watch), ("p", is_watched), "{line}");
     }
     assert!(matches!(plan("plan task k --json", &[]), Plan::Task { task, .. } if task == "k"));
+    assert!(matches!(plan("plan stages k --json", &[]), Plan::Stages { task, .. } if task == "k"));
     let Plan::Checkpoints { task, paged, .. } = plan("plan checkpoints k --limit 5 --cursor c.3", &[]) else {
         panic!("checkpoints")
     };
