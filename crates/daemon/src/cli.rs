@@ -66,7 +66,7 @@ pub enum Command {
     /// Show, set, pause and resume the pools of nodes
     #[command(subcommand)]
     Pool(nodes::Pool),
-    /// Create, start, steer and show plans; resolve and retry their tasks
+    /// Create, start, steer, show and await plans; resolve and retry their tasks
     #[command(subcommand)]
     Plan(plans::Plan),
     /// Show tenants, retry their tasks, break their locks

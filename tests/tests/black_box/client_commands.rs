@@ -119,6 +119,7 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("pool", "show".to_owned(), "all nodes are in the pool default\n"),
         of("plan", "list".to_owned(), "PLAN "),
         of("plan", format!("show {plan}"), "1 of 1 succeeded\n"),
+        of("plan", format!("wait {plan}"), "is SUCCEEDED: 1 of 1 succeeded\n"),
         of("plan", format!("events {plan}"), "SEQ "),
         of("plan", format!("task {task}"), "SUCCEEDED"),
         of("plan", format!("stages {task}"), "\"payload\":1,"),

@@ -1,6 +1,7 @@
 //! The commands about plans, their tasks, and tenants.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use wire::Json;
@@ -10,6 +11,7 @@ use wire::plans::{
     TaskRetryRequest,
 };
 
+use super::length::length;
 use super::{Paged, Remote, Shown, checked, words};
 
 // In the types of command-line options.
@@ -64,6 +66,17 @@ pub enum Plan {
         plan: String,
         #[command(flatten)]
         shown: Shown,
+    },
+    /// Wait for a plan; exit with 1 if it is CANCELLED, or if it is ATTENTION and no task runs
+    Wait {
+        /// The plan's id
+        plan: String,
+        /// Stop waiting after this time, such as 90s or 5m, and exit with 1; the plan continues, and --json prints it as it is
+        /// [default: no limit]
+        #[arg(long, value_name = "LENGTH", value_parser = length)]
+        at_most: Option<Duration>,
+        #[command(flatten)]
+        remote: Remote,
     },
     /// List what happened to a plan and its tasks, oldest first; with -w from the beginning of the plan on
     Events {

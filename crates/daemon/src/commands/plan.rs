@@ -1,7 +1,8 @@
-//! `fencepost plan …`: creates, starts, steers and shows plans; resolves and retries their tasks.
+//! `fencepost plan …`: creates, starts, steers, shows and awaits plans; resolves and retries their tasks.
 
 mod follow;
 mod reader;
+mod wait;
 
 use std::io::{IsTerminal as _, stdout};
 
@@ -24,7 +25,7 @@ use reader::Reader;
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached; wrong usage for a file that is no plan or no list of stages, and
-/// where a question was not answered with yes.
+/// where a question was not answered with yes; for `wait` also that the plan is not SUCCEEDED, or not in time.
 pub async fn run(command: Plan) -> Result<(), Failure> {
     match command {
         Plan::Create { file, start, key, remote } => {
@@ -69,6 +70,9 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let reader = Reader::new(&client, &plan, !shown.remote.json);
             let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status) && !view.runs());
             look.run(&shown, async || reader.read().await).await?;
+        }
+        Plan::Wait { plan, at_most, remote } => {
+            wait::to_the_end(&connect(&remote)?, &plan, at_most, remote.json).await?
         }
         Plan::Events { plan, paged, shown } => {
             let client = connect(&shown.remote)?;

@@ -6,13 +6,16 @@
 use std::collections::HashMap;
 
 use client::wire::plans::{
-    Checkpoint, Intent, Plan, PlanEvent, PlanProgress, PlanStatus, StageStatus, Task, TaskCheckpoint,
-    TaskStatus, Tenant,
+    AttentionTask, Checkpoint, Intent, Plan, PlanEvent, PlanProgress, PlanStatus, StageStatus, Task,
+    TaskCheckpoint, TaskStatus, Tenant,
 };
 use client::wire::{Json, List};
 use serde::Serialize;
 
 use super::shown;
+
+/// Tasks that a person must look at, as one message names them.
+const LOOK_AT_MAX: usize = 10;
 
 const EVENT_HEADINGS: [&str; 9] = ["SEQ", "AT", "EVENT", "TASK", "RUN", "STAGE", "CHANGE", "BY", "REASON"];
 /// Widths of columns for events whose number is not known beforehand, in characters. The last column runs free.
@@ -63,7 +66,22 @@ pub fn plan(view: &PlanView) -> String {
         + &tasks(view)
 }
 
-/// What became of a plan that was to be changed.
+/// How a plan stands, in a line without its end.
+pub fn standing(plan: &Plan) -> String {
+    format!("plan {} is {}: {}", plan.id, plan.status, progress(&plan.progress))
+}
+
+/// The first tasks of a plan that a person must look at, a line each behind the lines before.
+pub fn to_look_at(plan: &Plan) -> String {
+    let tasks = plan.attention.iter().flatten().take(LOOK_AT_MAX).map(|found| {
+        let AttentionTask { task, tenant, status, reason, .. } = found;
+        let why = reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        shown::one_line(&format!("task {task} of {tenant} is {status}{why}"))
+    });
+    tasks.fold(String::new(), |text, line| text + "\n  " + &line)
+}
+
+/// What became of a plan that was to be changed, or how one stands that waits for a person.
 pub fn changed(plan: &Plan) -> String {
     let Plan { id, status, .. } = plan;
     let resumes = format!("`fencepost plan resume {id}` goes on with it");
@@ -76,6 +94,9 @@ pub fn changed(plan: &Plan) -> String {
         (_, PlanStatus::Succeeded | PlanStatus::Cancelled) => format!("plan {id} is {status}\n"),
         (Intent::Cancel, _) => {
             format!("plan {id} is to be CANCELLED; `fencepost plan show -w {id}` follows it\n")
+        }
+        (Intent::Run, PlanStatus::Created) => {
+            format!("plan {id} is {status}; `fencepost plan start {id}` starts it\n")
         }
         (_, PlanStatus::Paused) => format!("plan {id} is {status}{still}; {resumes}\n"),
         (Intent::Pause, _) => format!("plan {id} is {status}, and paused{still}; {resumes}\n"),

@@ -95,6 +95,64 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
     assert_eq!(heard.lock().len(), 11);
 }
 
+/// A plan without a task that runs, with this beside.
+fn still(status: &str, attention: &str) -> (u16, String) {
+    let (code, body) = plan(status, 0);
+    let body = body.replace(r#""running":1"#, r#""running":0"#);
+    (code, body.replace(r#""finished_at":null"#, &format!(r#""attention":[{attention}],"finished_at":null"#)))
+}
+
+#[tokio::test]
+async fn a_plan_is_waited_for_until_nothing_follows_and_the_status_says_whether_it_succeeded() {
+    let failed = r#"{"task":"k-1","tenant":"acme","status":"FAILED","reason":"stage check: no","stage":2,
+        "stage_name":"check"}"#;
+    let done = "plan p-1 is SUCCEEDED: 1 of 1 succeeded\n";
+    // A task that a person must look at; another one runs on.
+    let looked_at = vec![plan("RUNNING", 0), plan("ATTENTION", 0), still("ATTENTION", failed)];
+    let why = "plan p-1 is ATTENTION: 0 of 1 succeeded\n  task k-1 of acme is FAILED: stage check: no\n  \
+               `fencepost plan show p-1`";
+    let waits = "plan p-1 is CREATED; `fencepost plan start p-1` starts it\nplan p-1 is PAUSED; `fencepost plan resume";
+    let not_started =
+        vec![still("CREATED", ""), still("CREATED", ""), still("PAUSED", ""), plan("SUCCEEDED", 1)];
+    let unknown = r#"{"type":"t","title":"t","status":404,"detail":"d","code":"not_found"}"#.to_owned();
+    for (answers, code, out, err) in [
+        (vec![plan("SUCCEEDED", 1)], 0, done, ""),
+        (not_started, 0, done, waits),
+        (vec![still("CANCELLED", "")], 1, "", "plan p-1 is CANCELLED: 0 of 1 succeeded\n"),
+        (looked_at, 1, "", why),
+        (vec![plan("RUNNING", 0), LOST, plan("SUCCEEDED", 1)], 0, done, ""),
+        (vec![(404, unknown)], 1, "", "not_found: d"),
+    ] {
+        let (stand_in, url) = listener().await;
+        let asked = answers.len();
+        let heard = answering(stand_in, answers);
+        let output = ended(fencepost(&["plan", "wait", "p-1", "--url", &url])).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (output.status.code(), &*String::from_utf8_lossy(&output.stdout)),
+            (Some(code), out),
+            "{said}"
+        );
+        assert!(said.contains(err), "{said}");
+        assert_eq!(heard.lock().len(), asked);
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_has_not_ended_in_time_is_printed_for_programs() {
+    // The first look, or the last one at the latest, sees it.
+    let (stand_in, url) = listener().await;
+    answering(stand_in, vec![plan("RUNNING", 0), plan("RUNNING", 0)]);
+    let output =
+        ended(fencepost(&["plan", "wait", "p-1", "--at-most", "500ms", "--json", "--url", &url])).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(plan["id"] == "p-1" && plan["status"] == "RUNNING", "{plan}");
+    let says = "after 500 ms, plan p-1 is RUNNING: 0 of 1 succeeded, 1 running\n  `fencepost plan wait p-1` waits again";
+    assert!(err.contains(says), "{err}");
+}
+
 #[tokio::test]
 async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
     let item = r#"{"version":2,"run":1,"completed_stages":["build"],"last_completed":1,"saved_at":"t","context":{"n":1}}"#;

@@ -215,6 +215,7 @@ async fn of_plans(world: &World, name: &str) -> Option<Entry> {
         "cancel" => asks(&world.waiting_plan(true).await.0, "plan ", DOCUMENT, no),
         "list" => asks("", "PLAN ", LINES, ("--cursor no", "invalid")),
         "show" => asks(plan, "1 of 1 succeeded", DOCUMENT, no),
+        "wait" => asks(plan, "is SUCCEEDED", DOCUMENT, no),
         "events" => asks(plan, "SEQ ", LINES, no),
         "task" => asks(task, "STAGE ", DOCUMENT, no),
         "stages" => asks(task, "{\"name\":\"s0\",", DOCUMENT, no),

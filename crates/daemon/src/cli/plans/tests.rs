@@ -111,6 +111,11 @@ fn plans_are_listed_shown_and_watched() {
         let Plan::Show { plan, shown } = plan(line, &[]) else { panic!("{line}") };
         assert_eq!((plan.as_str(), shown.watch), ("p", is_watched), "{line}");
     }
+    for (line, limit) in [("plan wait p", None), ("plan wait p --at-most 5m", Some(Duration::from_secs(300)))]
+    {
+        let Plan::Wait { plan, at_most, .. } = plan(line, &[]) else { panic!("{line}") };
+        assert_eq!((plan.as_str(), at_most), ("p", limit), "{line}");
+    }
     for (line, is_watched) in [("plan events p --json", false), ("plan events p -w", true)] {
         let Plan::Events { plan, shown, .. } = plan(line, &[]) else { panic!("{line}") };
         assert_eq!((plan.as_str(), shown.watch), ("p", is_watched), "{line}");
@@ -204,6 +209,8 @@ fn wrong_usage_exits_with_2() {
         "plan start",
         "plan start p --json --no",
         "plan list --status DONE",
+        "plan wait",
+        "plan wait p --at-most 90",
         "plan list --limit 1001",
         "plan resolve k 4 done",
         "plan resolve k 4 maybe --reason r",

@@ -151,6 +151,7 @@ fn a_plan_that_is_paused_says_so_whatever_its_status() {
 fn a_plan_that_was_changed_says_what_people_want_of_it_and_what_goes_on() {
     use Intent::{Cancel, Pause, Run};
     for (intent, status, says) in [
+        (Run, PlanStatus::Created, "CREATED; `fencepost plan start p-1` starts it"),
         (Run, PlanStatus::Running, "RUNNING"),
         (Run, PlanStatus::Attention, "ATTENTION"),
         (Run, PlanStatus::Paused, "PAUSED; `fencepost plan resume p-1` goes on with it"),
@@ -174,6 +175,26 @@ fn a_plan_that_was_changed_says_what_people_want_of_it_and_what_goes_on() {
         );
         assert_eq!(changed(&plan), format!("plan p-1 is {says}\n"));
     }
+}
+
+#[test]
+fn a_plan_that_was_waited_for_says_how_it_stands_and_which_tasks_a_person_looks_at() {
+    let mut plan = a_plan(Vec::new()).plan;
+    let text = "plan p-1 is ATTENTION: 1 of 5 succeeded, 2 running, 1 pending, 1 failed";
+    assert_eq!((standing(&plan).as_str(), to_look_at(&plan).as_str()), (text, ""));
+    let found = |task: &str, reason: Option<&str>| AttentionTask {
+        task: task.to_owned(),
+        tenant: "acme".to_owned(),
+        status: TaskStatus::Failed,
+        reason: reason.map(str::to_owned),
+        stage: None,
+        stage_name: None,
+    };
+    plan.attention = Some(vec![found("a", Some("stage build:\nno\u{1b}[2J")), found("b", None)]);
+    let lines = "\n  task a of acme is FAILED: stage build: no [2J\n  task b of acme is FAILED";
+    assert_eq!(to_look_at(&plan), lines);
+    plan.attention = Some(vec![found("a", None); LOOK_AT_MAX + 1]);
+    assert_eq!(to_look_at(&plan).lines().count(), LOOK_AT_MAX + 1, "below the line before");
 }
 
 #[test]
