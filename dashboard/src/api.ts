@@ -134,14 +134,17 @@ export async function get<T>(target: string, query?: Query, signal?: AbortSignal
 
 type Method = 'POST' | 'PUT' | 'DELETE';
 
-/** A request that changes something. One that creates has an idempotency `key`: repeated with the same one, it creates nothing more. */
+/**
+ * A request that changes something. One that creates has an idempotency `key`: repeated with the same one, it creates nothing more.
+ * A body that is a text is JSON already.
+ */
 export async function send<T>(method: Method, target: string, body?: unknown, key?: string): Promise<T> {
     const extra: Record<string, string> = {};
     if (body !== undefined) extra['content-type'] = 'application/json';
     if (key !== undefined) extra['idempotency-key'] = key;
     const init: RequestInit = { headers: headers(extra) };
     const late = limited(undefined);
-    if (body !== undefined) init.body = JSON.stringify(body);
+    if (body !== undefined) init.body = typeof body === 'string' ? body : JSON.stringify(body);
     try {
         const text = await textOf(await ask(method, target, late, init), late);
         return (text === '' ? undefined : parse(text)) as T;

@@ -60,6 +60,21 @@ function cutDeep(text: string): { shallow: string; cut: Map<string, Exact> } {
     return { shallow: shallow + text.slice(copied), cut };
 }
 
+/** Whether a text is a JSON object. */
+export function isObject(text: string): boolean {
+    try {
+        const value = parse(text);
+        return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Exact);
+    } catch {
+        return false;
+    }
+}
+
+/** JSON of an object that has fields, with one more, whose value is this JSON, as it was written. */
+export function withField(object: object, name: string, json: string): string {
+    return `${JSON.stringify(object).slice(0, -1)},${JSON.stringify(name)}:${json}}`;
+}
+
 /** JSON for people: indented, and short arrays and objects on one line. */
 export function pretty(value: unknown, indent = ''): string {
     if (value instanceof Exact) return value.text;

@@ -536,6 +536,36 @@ test('a plan is started, paused, resumed and cancelled', async ({ page, world: {
     await expect(page.locator('main .bar .badge').first()).toHaveText('CANCELLED');
 });
 
+test('what is resumed, cancelled or retried says what follows for the other tasks', async ({ page, world: { failedPlan, failedTask }, world }) => {
+    let changed: object = {};
+    await page.route(`**/v1/plans/${failedPlan}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), ...changed } });
+    });
+    await enter(page, world, 'root', `#/plans/${failedPlan}`);
+    const dialog = page.getByRole('dialog');
+    for (const [change, shown, says] of [
+        [{}, 'stop_new', 'Tasks that had no turn start when no task is FAILED or INTERRUPTED any more.'],
+        [{ on_failure: 'continue' }, 'continue', 'Paused and pending tasks go on.'],
+        [{ over_time: true }, 'over time', 'no other one starts until it is retried'],
+    ] as const) {
+        changed = change;
+        await expect(page.locator('main')).toContainText(shown);
+        await page.locator('main').getByRole('button', { name: 'Resume plan' }).click();
+        await expect(dialog).toContainText(says);
+        await dialog.getByRole('button', { name: 'Back' }).click();
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+    const others = 'Tasks of its plan that it holds back start then';
+    await visit(page, `#/tasks/${failedTask}`);
+    await page.locator('main').getByRole('button', { name: 'Cancel task' }).click();
+    await expect(dialog).toContainText(others);
+    await dialog.getByRole('button', { name: 'Back' }).click();
+    await page.locator('main').getByLabel('Reason').fill('mended');
+    await page.getByRole('button', { name: 'Try without effect' }).click();
+    await expect(page.locator('main')).toContainText(others);
+});
+
 test('a task is paused and resumed', async ({ page, world: { daemon }, world }) => {
     await enter(page, world, 'root', `#/tasks/${world.task}`);
     await act(page, 'Pause task');
@@ -556,7 +586,7 @@ test('a stage is resolved for the job that the dialog names, although the stage 
     });
     const asked: unknown[] = [];
     await page.route('**/resolve', (route) => {
-        asked.push(route.request().postDataJSON());
+        asked.push(route.request().postData());
         return route.fulfill({ status: 409, json: { code: 'conflict', detail: 'the stage has another job now' } });
     });
     await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
@@ -567,9 +597,21 @@ test('a stage is resolved for the job that the dialog names, although the stage 
     current = other;
     await expect(page.locator(`main a[href="#/jobs/${other}"]`)).toHaveCount(1);
     await dialog.getByLabel('Reason').fill('the table is there');
-    await dialog.getByRole('button', { name: 'Resolve' }).click();
+    const resolve = dialog.getByRole('button', { name: 'Resolve' });
+    await resolve.click();
     await expect(dialog.getByRole('alert')).toContainText('the stage has another job now');
-    expect(asked).toEqual([{ outcome: 'done', reason: 'the table is there', job }]);
+    const said = `{"outcome":"done","reason":"the table is there","job":"${job}"`;
+    expect(asked).toEqual([`${said}}`]);
+    // The next stage gets the context as it is typed, with all its digits.
+    for (const wrong of ['{"schema": 12', '[12]', '12', 'null']) {
+        await dialog.getByLabel('Context').fill(wrong);
+        await resolve.click();
+        await expect(dialog.getByRole('alert')).toContainText('Context: not a JSON object');
+    }
+    const context = '{"schema": 12345678901234567890}';
+    await dialog.getByLabel('Context').fill(context);
+    await resolve.click();
+    await expect.poll(() => asked).toEqual([`${said}}`, `${said},"context":${context}}`]);
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 

@@ -63,6 +63,14 @@ export function PlanPage({ id, query }: { id: string; query: URLSearchParams }) 
     );
 }
 
+/** What follows where somebody resumes the plan. */
+function resumes({ on_failure, over_time, progress: { failed = 0, interrupted = 0 } }: Plan): string {
+    const left = 'Those that are FAILED or INTERRUPTED stay so until they are retried.';
+    if (over_time) return `Tasks that have begun go on. The plan is over its time: no other one starts until it is retried. ${left}`;
+    if (on_failure === 'continue' || failed + interrupted === 0) return `Paused and pending tasks go on. ${left}`;
+    return `Paused tasks go on. Tasks that had no turn start when no task is FAILED or INTERRUPTED any more. ${left}`;
+}
+
 function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
     const at = path('/v1/plans', plan.id);
     const mayChange = useCan('submit');
@@ -80,7 +88,7 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                 {mayChange && plan.status === 'CREATED' ? <Change {...change} title="Start plan" verb="start" about="The tasks start in their order, as many at once as the plan allows." /> : null}
                 {mayChange && !isOver && plan.intent === 'run' && plan.status !== 'CREATED' ? <Change {...change} title="Pause plan" verb="pause" about="No further stage begins until somebody resumes the plan. Stages under way finish." /> : null}
                 {mayChange && !isOver && plan.status !== 'CREATED' && (plan.intent === 'pause' || plan.status === 'ATTENTION' || plan.status === 'PAUSED')
-                    ? <Change {...change} title="Resume plan" verb="resume" about="Paused and pending tasks go on. Failed tasks stay as they are." />
+                    ? <Change {...change} title="Resume plan" verb="resume" about={resumes(plan)} />
                     : null}
                 {mayChange && !isOver ? <Change {...change} title="Cancel plan" verb="cancel" about="Every task that has not succeeded is cancelled, and the stages under way are told to stop." danger /> : null}
             </div>

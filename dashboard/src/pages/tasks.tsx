@@ -1,10 +1,10 @@
 // One task of a plan, and one tenant: stages, checkpoints, the lock; pause, retry, decide, unlock.
 
 import { useState } from 'preact/hooks';
-import { get, idempotencyKey, path, refusal, send, type Refusal } from '../api';
+import { get, idempotencyKey, path, Refusal, refusal, send } from '../api';
 import { useCan } from '../caller';
 import { length } from '../format';
-import { pretty } from '../json';
+import { isObject, pretty, withField } from '../json';
 import { useList, usePoll } from '../live';
 import { link } from '../router';
 import type { Checkpoint, Stage, Task, Tenant } from '../shapes';
@@ -24,6 +24,13 @@ export function TaskPage({ id, query }: { id: string; query: URLSearchParams }) 
     );
 }
 
+/** What follows for others where the task does not hold them back any more. */
+function othersStart({ status }: Task): string {
+    return status === 'FAILED' || status === 'INTERRUPTED'
+        ? ' Tasks of its plan that it holds back start then, unless the plan is paused or waits to be resumed.'
+        : '';
+}
+
 function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
     const at = path('/v1/tasks', task.id);
     const mayChange = useCan('submit');
@@ -38,7 +45,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                 <span class="space" />
                 {mayChange && ['PENDING', 'RUNNING'].includes(task.status) && task.intent === 'run' ? <Change {...change} title="Pause task" verb="pause" about="The stage under way finishes; then the task waits." /> : null}
                 {mayChange && !isOver && task.intent === 'pause' ? <Change {...change} title="Resume task" verb="resume" about="The task goes on with its next stage." /> : null}
-                {mayChange && !isOver ? <Change {...change} title="Cancel task" verb="cancel" about="The task is cancelled, and the stage under way is told to stop." danger /> : null}
+                {mayChange && !isOver ? <Change {...change} title="Cancel task" verb="cancel" about={`The task is cancelled, and the stage under way is told to stop.${othersStart(task)}`} danger /> : null}
             </div>
             {task.reason ? <div class="trouble"><b>Reason</b> {task.reason}</div> : null}
             <div class="columns">
@@ -102,9 +109,15 @@ function Resolve({ at, stage: { name, job, attempts }, number, done }: { at: str
                 danger: true,
                 fields: [
                     { name: 'outcome', label: 'Outcome', options: ['done', 'not_done'] },
+                    { name: 'context', label: 'Context', hint: 'with done: a JSON object for the next stage; empty: the one that this stage got' },
                     { name: 'reason', label: 'Reason', required: true },
                 ],
-                run: ({ outcome, reason }) => send('POST', `${at}/stages/${number}/resolve`, { outcome, reason, ...(job ? { job } : {}) }),
+                run: ({ outcome, reason, context = '' }) => {
+                    const said = { outcome, reason, ...(job ? { job } : {}) };
+                    if (context.trim() === '') return send('POST', `${at}/stages/${number}/resolve`, said);
+                    if (!isObject(context)) throw new Refusal(400, 'invalid', 'Context: not a JSON object, such as {"schema": 12}');
+                    return send('POST', `${at}/stages/${number}/resolve`, withField(said, 'context', context));
+                },
             }}
         />
     );
@@ -175,6 +188,7 @@ function Retry({ task, done }: { task: Task; done: () => void }) {
                         The run <b>{shown.found.run}</b> would begin with{' '}
                         {shown.found.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
                         {' '}and skip {shown.found.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
+                        {othersStart(task)}
                         {error === undefined && !isBusy ? ' Nothing has changed yet.' : null}
                     </p>
                     <p class="buttons"><button ref={confirm} type="button" class="danger" disabled={isBusy} onClick={() => void retry(shown)}>{isBusy ? 'Working…' : 'Retry the task'}</button></p>
