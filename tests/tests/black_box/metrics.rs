@@ -470,6 +470,8 @@ fn alerts_read_what_tells_the_fault_from_what_is_well() {
         ("FencepostPurgesFail", "fencepost_purge_failures_total"),
         // A plan that is over its time, or waits for its resumption, need have no task that failed.
         ("FencepostPlansWantAttention", "fencepost_plans"),
+        // How many are paused does not say for how long one is.
+        ("FencepostTasksPausedLong", "fencepost_plan_oldest_seconds"),
     ] {
         let alert = alerts.iter().find(|alert| alert.name == name).unwrap();
         let used = read(&alert.fields["expr"]).unwrap().selectors;
