@@ -533,6 +533,7 @@ test('a plan is started, paused, resumed and cancelled', async ({ page, world: {
     expect((await plan()).intent).toBe('run');
     await act(page, 'Cancel plan', { Reason: 'enough' });
     await until('the plan is cancelled', async () => (await plan()).status === 'CANCELLED');
+    for (const action of ['start_plan', 'pause_plan', 'resume_plan', 'cancel_plan']) expect(await daemon.audited(action, `plan:${id}`)).toBe(1);
     await expect(page.locator('main .bar .badge').first()).toHaveText('CANCELLED');
 });
 

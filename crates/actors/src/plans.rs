@@ -105,6 +105,8 @@ pub struct NewPlan {
 #[derive(Clone, Default)]
 struct By {
     author: Author,
+    /// Whether it is an operator: the audit has an entry also of what others may do without one.
+    is_operator: bool,
     /// The request's idempotency key. Only retries have one.
     key: Option<RetryKey>,
     /// What the audit says of the step, once it is decided.
@@ -264,6 +266,19 @@ impl Plans {
     /// what the ledger says.
     pub async fn carry_out(&self, plan: PlanId, command: Command, author: Author) -> Result<(), Refusal> {
         self.ask(plan, command, By { author, ..By::default() }).await
+    }
+
+    /// The same where an operator asks: if the command changes something, the audit has its entry in the same commit.
+    ///
+    /// # Errors
+    /// As [`Self::carry_out`].
+    pub async fn carry_out_for_operator(
+        &self,
+        plan: PlanId,
+        command: Command,
+        author: Author,
+    ) -> Result<(), Refusal> {
+        self.ask(plan, command, By { author, is_operator: true, ..By::default() }).await
     }
 
     async fn ask(&self, plan: PlanId, command: Command, by: By) -> Result<(), Refusal> {

@@ -45,7 +45,7 @@ pub async fn note_here(state: &State, entry: &AuditEntry) -> Result<(), Refusal>
     state.read(state.ledger.audit(entry)).await
 }
 
-/// Notes what is about to be done to jobs, if an operator does it: somebody with a token of the scope `admin`.
+/// Notes what is about to be done to jobs, if an operator does it.
 ///
 /// # Errors
 /// As [`note`].
@@ -61,12 +61,16 @@ pub async fn note_operators(
     }
 }
 
+/// Whether an operator asks: somebody with a token of the scope `admin`.
+pub fn is_operator(request: &HttpRequest) -> bool {
+    let principal = Principal::of(request);
+    !principal.name().is_empty() && principal.has(Scope::Admin)
+}
+
 /// What is noted of what an operator does; `None` for a caller that is none, which is noted nowhere, and for what another
 /// instance does for a bulk operation or a part of a request, which was noted as a whole.
 pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: String) -> Option<AuditEntry> {
-    let principal = Principal::of(request);
-    let is_operator = !principal.name().is_empty() && principal.has(Scope::Admin);
-    (is_operator && !peer_credential::is_noted(request)).then(|| entry(request, action, subject))
+    (is_operator(request) && !peer_credential::is_noted(request)).then(|| entry(request, action, subject))
 }
 
 /// Lists what operators changed

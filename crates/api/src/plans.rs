@@ -31,7 +31,7 @@ use crate::refusal::{Answer, Refusal};
 use crate::request_id::RequestId;
 use crate::seen_pages;
 use crate::state::{Shared, State};
-use crate::{traces, visibility};
+use crate::{audit, traces, visibility};
 
 /// Makes a plan
 ///
@@ -253,9 +253,15 @@ async fn carry_out(
     command: Command,
     reason: Option<&str>,
 ) -> Result<Routed<()>, Refusal> {
-    let author = author(request, reason);
-    let serve =
-        async |plans: &actors::plans::Plans| plans.carry_out(plan, command.clone(), author.clone()).await;
+    let (author, is_operator) = (author(request, reason), audit::is_operator(request));
+    let serve = async |plans: &actors::plans::Plans| {
+        let (command, author) = (command.clone(), author.clone());
+        if is_operator {
+            plans.carry_out_for_operator(plan, command, author).await
+        } else {
+            plans.carry_out(plan, command, author).await
+        }
+    };
     forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await
 }
 

@@ -7,7 +7,8 @@ import { Cut, Empty, Filter, FrozenList, Maybe, When } from '../ui';
 
 const ACTIONS = [
     'cancel_job', 'retry_job', 'retry_jobs', 'dismiss_job', 'delete_job', 'bulk_retry', 'bulk_cancel', 'bulk_delete', 'bulk_dismiss', 'cancel_bulk',
-    'drain_node', 'undrain_node', 'set_pools', 'pause_pool', 'resume_pool', 'retry_task', 'resolve_stage', 'break_lock', 'set_policy', 'resolve_nonce',
+    'drain_node', 'undrain_node', 'set_pools', 'pause_pool', 'resume_pool', 'retry_task', 'resolve_stage', 'break_lock',
+    'start_plan', 'pause_plan', 'resume_plan', 'cancel_plan', 'pause_task', 'resume_task', 'cancel_task', 'set_policy', 'resolve_nonce',
     'confirm_signer', 'set_segment', 'set_sequence', 'set_mode', 'reload_tokens', 'recover',
 ];
 /** What an entry may say beside its subject, each with the class of its line where the screen is too narrow for its column. */

@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use domain::plan::{self, Command, PlanState, Resolution, Retry, StageEnd};
+use domain::plan::{self, Command, PlanState, PlanStatus, Resolution, Retry, StageEnd, TaskStatus};
 use domain::{AuditEntry, JobId, TaskId};
-use ledger::Author;
 use tokio::sync::oneshot;
 
 use super::{By, Refusal};
@@ -37,7 +36,7 @@ impl Pending {
 
     /// Who asks for it, with what the audit says of it where it is decided on this state.
     pub(super) fn by_on(&self, plan: &PlanState) -> By {
-        By { audit: entry(&self.command, &self.by.author, plan), ..self.by.clone() }
+        By { audit: entry(&self.command, &self.by, plan), ..self.by.clone() }
     }
 
     /// The end of a stage that may share its step with others.
@@ -65,9 +64,18 @@ impl Pending {
     }
 }
 
-/// What the audit says of a command that an operator decides on: an UNKNOWN stage is resolved, or a task is retried.
-fn entry(command: &Command, author: &Author, plan: &PlanState) -> Option<AuditEntry> {
+/// What the audit says of a command: that an UNKNOWN stage is resolved, or a task retried, and what else an operator does to a
+/// plan or a task. Of that, `after` is the status that was asked for.
+fn entry(command: &Command, by: &By, plan: &PlanState) -> Option<AuditEntry> {
+    let author = &by.author;
     let found = |task| plan.place_of(task).map(|place| &plan.tasks[place]);
+    let of_plan = |action, after: PlanStatus| {
+        (action, format!("plan:{}", plan.id), plan.status().as_str(), Some(after.as_str().to_owned()))
+    };
+    let of_task = |action, task: TaskId, after: TaskStatus| {
+        let before = found(task)?.status.as_str();
+        Some((action, format!("task:{task}"), before, Some(after.as_str().to_owned())))
+    };
     let (action, subject, before, after) = match command {
         Command::Resolve { task, stage, resolution, .. } => {
             let before = found(*task)?.stages.get(*stage)?.status.as_str();
@@ -79,6 +87,16 @@ fn entry(command: &Command, author: &Author, plan: &PlanState) -> Option<AuditEn
         }
         Command::Retry(task, retry) => {
             ("retry_task", format!("task:{task}"), found(*task)?.status.as_str(), Some(wanted(retry)))
+        }
+        _ if !by.is_operator => return None,
+        Command::Start => of_plan("start_plan", PlanStatus::Running),
+        Command::Pause => of_plan("pause_plan", PlanStatus::Paused),
+        Command::Resume => of_plan("resume_plan", PlanStatus::Running),
+        Command::Cancel => of_plan("cancel_plan", PlanStatus::Cancelled),
+        Command::PauseTask(task) => of_task("pause_task", *task, TaskStatus::Paused)?,
+        Command::ResumeTask(task) => of_task("resume_task", *task, TaskStatus::Running)?,
+        Command::CancelTask(task) | Command::CancelRun(task, _) => {
+            of_task("cancel_task", *task, TaskStatus::Cancelled)?
         }
         _ => return None,
     };
@@ -116,9 +134,52 @@ fn wanted(retry: &Retry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use domain::plan::Checkpoint;
+    use std::sync::Arc;
+
+    use domain::plan::{Checkpoint, StageSpec, TaskSpec, TaskState};
+    use domain::{PlanId, TenantId};
+    use ledger::Author;
 
     use super::*;
+
+    #[test]
+    fn the_audit_has_what_operators_do_to_plans_and_tasks_and_not_what_others_do() {
+        let id = TaskId::from_u128(2);
+        let spec = TaskSpec::new(TenantId::parse("t").unwrap(), [StageSpec::new("s", "1")]);
+        let task = TaskState::new(id, Arc::new(spec));
+        let plan = PlanState::new(PlanId::from_u128(1), Arc::default(), vec![task]);
+        let author = Author {
+            principal: Some("ops".into()),
+            request_id: Some("r-1".into()),
+            reason: Some("why".into()),
+            ..Author::default()
+        };
+        let by = |is_operator| By { author: author.clone(), is_operator, ..By::default() };
+        let (of_plan, of_task) = (format!("plan:{}", plan.id), format!("task:{id}"));
+        for (command, action, subject, before, after) in [
+            (Command::Start, "start_plan", &of_plan, "CREATED", "RUNNING"),
+            (Command::Pause, "pause_plan", &of_plan, "CREATED", "PAUSED"),
+            (Command::Resume, "resume_plan", &of_plan, "CREATED", "RUNNING"),
+            (Command::Cancel, "cancel_plan", &of_plan, "CREATED", "CANCELLED"),
+            (Command::PauseTask(id), "pause_task", &of_task, "PENDING", "PAUSED"),
+            (Command::ResumeTask(id), "resume_task", &of_task, "PENDING", "RUNNING"),
+            (Command::CancelTask(id), "cancel_task", &of_task, "PENDING", "CANCELLED"),
+            (Command::CancelRun(id, 1), "cancel_task", &of_task, "PENDING", "CANCELLED"),
+        ] {
+            let expected = AuditEntry {
+                principal: "ops".into(),
+                action,
+                subject: subject.clone(),
+                before: Some(before.to_owned()),
+                after: Some(after.to_owned()),
+                reason: Some("why".into()),
+                request_id: Some("r-1".into()),
+            };
+            assert_eq!(entry(&command, &by(true), &plan), Some(expected));
+            assert_eq!(entry(&command, &by(false), &plan), None, "{command:?}");
+        }
+        assert_eq!(entry(&Command::RenewLocks, &by(true), &plan), None, "nobody asks for it");
+    }
 
     #[test]
     fn the_audit_of_a_retry_says_where_it_continues_and_what_it_was_given_beside() {

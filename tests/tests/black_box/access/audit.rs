@@ -440,6 +440,68 @@ async fn a_decision_about_a_task_has_an_entry_with_how_it_was_and_a_refused_one_
     assert_eq!(entries, expected, "{listed}");
 }
 
+/// A plan for two tenants whose stages no node takes: its path, and that of its first task.
+async fn waiting_plan(daemon: &Guarded, tenants: [&str; 2]) -> (String, String) {
+    let stage = json!({"name": "s0", "payload": 1, "requires": ["nobody-has-it"]});
+    let tasks = tenants.map(|tenant| json!({"tenant": tenant, "stages": [stage]}));
+    let plan = daemon.done("user", "POST", "/v1/plans", json!({ "tasks": tasks })).await;
+    let plan = format!("/v1/plans/{}", plan["id"].as_str().unwrap());
+    let (_, listed) = daemon.ask("user", "GET", &format!("{plan}/tasks"), None).await;
+    let task = format!("/v1/tasks/{}", listed["items"][0]["id"].as_str().unwrap());
+    (plan, task)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_does_to_a_plan_is_in_the_audit_where_it_changes_something() {
+    let ground = Ground::fresh();
+    let user = json!({"name": "user", "token": "user", "scopes": ["submit"]});
+    let daemon = Guarded::on(ground.setup(), &json!([root(), user])).await;
+    let mut expected = Vec::new();
+    for (who, tenants) in [("user", ["u1", "u2"]), ("root", ["r1", "r2"])] {
+        let (plan, task) = waiting_plan(&daemon, tenants).await;
+        for (path, what, before, after) in [
+            (&plan, "start_plan", "CREATED", "RUNNING"),
+            (&task, "pause_task", "RUNNING", "PAUSED"),
+            (&task, "resume_task", "RUNNING", "RUNNING"),
+            (&task, "cancel_task", "RUNNING", "CANCELLED"),
+            (&plan, "pause_plan", "RUNNING", "PAUSED"),
+            (&plan, "resume_plan", "PAUSED", "RUNNING"),
+            (&plan, "cancel_plan", "RUNNING", "CANCELLED"),
+        ] {
+            let verb = format!("{path}/{}", what.split('_').next().unwrap());
+            let change = || json!({"reason": what});
+            if what == "cancel_plan" {
+                // Without its entry it does not happen.
+                refuse_entries(&ground.database, true);
+                let (status, answer) = daemon.ask(who, "POST", &verb, Some(&change())).await;
+                refuse_entries(&ground.database, false);
+                assert_eq!(matches!(status, 500 | 503), who == "root", "{answer}");
+                let (_, shown) = daemon.ask(who, "GET", &plan, None).await;
+                assert_eq!(shown["intent"], if who == "root" { "run" } else { "cancel" }, "{shown}");
+            }
+            // Once more it changes nothing.
+            for _ in 0..2 {
+                daemon.done(who, "POST", &verb, change()).await;
+            }
+            until("the task runs", async || {
+                let (_, shown) = daemon.ask(who, "GET", &task, None).await;
+                shown["status"] == "RUNNING" || shown["intent"] == "cancel"
+            })
+            .await;
+            let (kind, id) = path.strip_prefix("/v1/").unwrap().split_once("s/").unwrap();
+            if who == "root" {
+                expected.insert(0, json!([what, format!("{kind}:{id}"), before, after, what]));
+            }
+        }
+    }
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit?limit=1000", None).await;
+    let entries = listed["items"].as_array().unwrap().iter();
+    let entries: Vec<_> = entries
+        .map(|entry| json!(["action", "subject", "before", "after", "reason"].map(|field| &entry[field])))
+        .collect();
+    assert_eq!(entries, expected, "{listed}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_by_way_of_another_instance_is_in_the_audit_each_time() {
     let ground = Ground::fresh();
