@@ -262,10 +262,10 @@ async fn a_record_of_another_hand_counts_as_none() {
         bus.announce(&presence(&format!("a-{n}")), LONG).await.unwrap();
     }
     server.command(&["SET", "t:schedulers:presence:a-1", "not a record"]).unwrap();
-    let ids = ["a-0", "a-1", "a-2"].map(crate::bench::id);
+    let ids = ["a-0", "a-1", "a-2"].map(id);
     assert_eq!(bus.present(&ids).await.unwrap().len(), 2, "and hides no other");
     server.command(&["LPUSH", "t:schedulers:presence:a-3", "not even a text"]).unwrap();
-    let refused = bus.present(&[crate::bench::id("a-3")]).await.unwrap_err();
+    let refused = bus.present(&[id("a-3")]).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
     let mut subscription = bus.subscribe(Channel::Cluster);
     server.command(&["PUBLISH", "t:channel:c:cluster", &"x".repeat(70_000)]).unwrap();
