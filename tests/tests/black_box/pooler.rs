@@ -1,4 +1,5 @@
-//! A pooler between the daemon and PostgreSQL: one that gives sessions serves, one that does not is refused by name.
+//! A pooler between the daemon and PostgreSQL: one that gives sessions serves, one that does not, or drops the URL's options, is
+//! refused by name.
 
 use testkit::PATIENCE;
 use testkit::instance::Setup;
@@ -7,18 +8,23 @@ use testkit::servers::{Database, PgBouncer, PoolMode};
 use crate::{Load, patient};
 
 async fn behind(mode: PoolMode) -> (Database, PgBouncer) {
+    behind_with(mode, "").await
+}
+
+/// The same where the pooler has these lines of configuration too.
+async fn behind_with(mode: PoolMode, more: &'static str) -> (Database, PgBouncer) {
     let started = tokio::task::spawn_blocking(move || {
         let database = Database::fresh().unwrap();
-        let pooler = PgBouncer::start(&database, mode).unwrap();
+        let pooler = PgBouncer::start_with(&database, mode, more).unwrap();
         (database, pooler)
     });
     started.await.unwrap()
 }
 
-async fn assert_refused(setup: Setup) {
+async fn assert_refused(setup: Setup, words: &[&str]) {
     let ended = setup.run_to_end(PATIENCE).await.unwrap();
     assert_eq!(ended.code, Some(78), "{}", ended.stderr);
-    for word in ["transaction pooling", "pool_mode = session"] {
+    for word in words {
         assert!(ended.stderr.contains(word), "{word:?} is not in: {}", ended.stderr);
     }
 }
@@ -39,9 +45,31 @@ async fn a_pooler_that_gives_sessions_serves() {
 async fn a_pooler_that_gives_no_sessions_is_refused_with_78_and_nothing_is_created() {
     for mode in [PoolMode::Transaction, PoolMode::Statement] {
         let (database, pooler) = behind(mode).await;
-        assert_refused(Setup::basic().unwrap().database(pooler.url())).await;
-        assert_refused(Setup::command("migrate").database(pooler.url())).await;
+        let words = ["transaction pooling", "pool_mode = session"];
+        assert_refused(Setup::basic().unwrap().database(pooler.url()), &words).await;
+        assert_refused(Setup::command("migrate").database(pooler.url()), &words).await;
         let tables = "select count(*) from pg_tables where schemaname = 'public'";
         assert_eq!(database.query(tables).unwrap(), [["0"]], "{mode:?}");
     }
+}
+
+/// Two instances of which one reaches the server by a pooler would each have a ledger, and grant the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_drops_the_options_of_the_url_is_refused_with_78_and_nothing_is_created() {
+    let (database, pooler) =
+        behind_with(PoolMode::Session, "ignore_startup_parameters = options, extra_float_digits").await;
+    database.query("create schema aside").unwrap();
+    for options in ["options[search_path]=aside", "options=-c%20search_path%3Daside"] {
+        let url = format!("{}?{options}", pooler.url());
+        let words = ["search_path = aside", "ignore_startup_parameters", "SET search_path = aside;"];
+        assert_refused(Setup::basic().unwrap().database(&url), &words).await;
+        assert_refused(Setup::command("migrate").database(&url), &words).await;
+    }
+    let tables =
+        "select schemaname, count(*) from pg_tables where schemaname in ('public', 'aside') group by 1";
+    assert!(database.query(tables).unwrap().is_empty());
+    // Without the pooler they arrive, also where the server writes a value in another way.
+    let direct = format!("{}?options[search_path]=aside&options[lock_timeout]=5000", database.url());
+    drop(Setup::basic().unwrap().database(&direct).start().await.unwrap());
+    assert_eq!(database.query(tables).unwrap()[0][0], "aside");
 }

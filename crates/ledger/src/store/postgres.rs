@@ -349,6 +349,7 @@ async fn compared(connect: &PgConnectOptions, migrate: Migrate) -> Result<(PgCon
     let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS), ("statement_timeout", 0)]);
     let mut connection = session.begin().await.map_err(read_failed)?;
     server_sessions::refuse_shared(connect, &mut connection).await?;
+    unprepared::refuse_dropped_options(connect).await?;
     unprepared::refuse_hidden_ledger(connect, &mut connection).await?;
     unprepared::refuse_other_encoding(connect, &mut connection).await?;
     let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;

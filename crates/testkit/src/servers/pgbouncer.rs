@@ -51,6 +51,14 @@ impl PgBouncer {
     /// # Errors
     /// PgBouncer is not installed or does not start; its log is in the message.
     pub fn start(database: &Database, mode: PoolMode) -> Result<Self> {
+        Self::start_with(database, mode, "")
+    }
+
+    /// The same with these lines of its configuration too.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_with(database: &Database, mode: PoolMode, more: &str) -> Result<Self> {
         let (server, name) = database.url().rsplit_once('/').context("a PostgreSQL URL names a database")?;
         let (user, address) = server
             .strip_prefix("postgres://")
@@ -63,7 +71,7 @@ impl PgBouncer {
         let settings = format!(
             "[databases]\n* = host={host} port={server_port} user={user}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = {mode}\nmax_client_conn = 500\ndefault_pool_size = 100\n"
+             pool_mode = {mode}\nmax_client_conn = 500\ndefault_pool_size = 100\n{more}\n"
         );
         let dir = TempDir::with_prefix("fencepost-pgbouncer-")?;
         let run_as = Tools::other_user()?;

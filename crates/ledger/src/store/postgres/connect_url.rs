@@ -61,6 +61,8 @@ const OF_LIBPQ: [&str; 26] = [
     "target_session_attrs",
     "tcp_user_timeout",
 ];
+/// What each session gets another value of in any case, from the driver or from Fencepost.
+const OF_EACH_SESSION: [&str; 4] = ["application_name", "client_encoding", "DateStyle", "TimeZone"];
 /// The folders in which the driver looks for a server's socket if no host is named.
 const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/private/tmp", "/tmp"];
 /// The host that the driver takes if none of them has one.
@@ -137,6 +139,44 @@ fn wrong_parameter(url: &str) -> Option<String> {
 /// Whether the driver takes a parameter of this name.
 fn is_known(name: &str) -> bool {
     PARAMETERS.contains(&name) || name.starts_with("options[") && name.ends_with(']')
+}
+
+/// The settings that sessions are to begin with by the options of the URL and by `PGOPTIONS`, each with its last value.
+pub(super) fn session_settings(connect: &PgConnectOptions) -> Vec<(String, String)> {
+    let mut words = words_of(connect.get_options().unwrap_or_default()).into_iter();
+    let mut settings = Vec::<(String, String)>::new();
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
+            Some("") => words.next().unwrap_or_default(),
+            Some(setting) => setting.to_owned(),
+            None => continue,
+        };
+        let Some((name, value)) = setting.split_once('=') else { continue };
+        let name = name.replace('-', "_");
+        settings.retain(|(earlier, _)| !earlier.eq_ignore_ascii_case(&name));
+        if !OF_EACH_SESSION.iter().any(|other| other.eq_ignore_ascii_case(&name)) {
+            settings.push((name, value.to_owned()));
+        }
+    }
+    settings
+}
+
+/// The words of options, as the server splits them: at blanks that have no backslash before them.
+fn words_of(options: &str) -> Vec<String> {
+    let (mut words, mut is_escaped) = (vec![String::new()], false);
+    for letter in options.chars() {
+        let word = words.last_mut().expect("there is one at least");
+        match letter {
+            '\\' if !is_escaped => is_escaped = true,
+            _ if letter.is_ascii_whitespace() && !is_escaped => words.push(String::new()),
+            _ => {
+                word.push(letter);
+                is_escaped = false;
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// Whether a server is on this machine, or is reached by TLS that verifies it. What the URL leaves open, the environment

@@ -1,15 +1,17 @@
 //! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, a ledger
-//! that the role may not use, or a database that cannot keep every text, with the SQL that mends it.
+//! that the role may not use, a database that cannot keep every text, or settings that a pooler drops, with the SQL that mends it.
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{PgConnection, Row};
+use sqlx::{Connection, PgConnection, Postgres, Row};
 
+use super::connect_url::session_settings;
 use super::read_failed;
 use crate::sql::sql_file;
 use crate::{Error, Result, Unwritable};
 
 const ENCODING: &str = sql_file!("postgres-only", "session_encoding");
 const HIDDEN: &str = sql_file!("postgres-only", "hidden_ledger");
+const SETTING: &str = sql_file!("postgres-only", "session_setting");
 /// The encoding of a database that keeps every text.
 const UTF8: &str = "UTF8";
 /// A database with it keeps the bytes that it is sent, which are those of [`UTF8`].
@@ -46,6 +48,48 @@ pub(super) fn explained_once(error: Error, connect: &PgConnectOptions) -> Error 
 
 fn unprepared(what: &str, sql: &[String]) -> Error {
     Error::Unprepared(format!("{what}\n  As a superuser of the server:\n    {}", sql.join("\n    ")))
+}
+
+/// Refuses a pooler that drops settings which the options of the URL name. One may be the search path that leads to the ledger:
+/// without it another ledger would be made, which grants all again.
+pub(super) async fn refuse_dropped_options(connect: &PgConnectOptions) -> Result<()> {
+    let wanted = session_settings(connect);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut session = PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    for (name, value) in &wanted {
+        let mut transaction = session.begin().await.map_err(read_failed)?;
+        let asked = sqlx::query_as::<Postgres, (bool, String, String)>(SETTING)
+            .bind(name.as_str())
+            .bind(value.as_str());
+        let found = asked.persistent(false).fetch_one(&mut *transaction).await;
+        transaction.rollback().await.map_err(read_failed)?;
+        match found {
+            Ok((true, ..)) => {}
+            Ok((false, database, role)) => return Err(dropped_option([name, value], [&database, &role])),
+            // One that no session gets later, so that nobody knows what the server makes of the value.
+            Err(sqlx::Error::Database(_)) => {}
+            Err(error) => return Err(read_failed(error)),
+        }
+    }
+    session.close().await.map_err(read_failed)
+}
+
+fn dropped_option([name, value]: [&str; 2], [database, role]: [&str; 2]) -> Error {
+    let what = format!(
+        "sessions do not begin with {name} = {value}, which the options of the database URL (or PGOPTIONS) ask for: a pooler on \
+         the way drops its options (ignore_startup_parameters in PgBouncer). Take them out of the URL, and let the role have them."
+    );
+    // A search path is a list of names, and no text.
+    let is_list = name.eq_ignore_ascii_case("search_path");
+    let value = if is_list { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) };
+    let [database, role] = [database, role].map(identifier);
+    let sql = [
+        format!("ALTER ROLE {role} IN DATABASE {database} SET {name} = {value};"),
+        "-- and end the pooler's connections to the server (RECONNECT in PgBouncer)".to_owned(),
+    ];
+    unprepared(&what, &sql)
 }
 
 /// Refuses to go on where the search path leads to a ledger that the role may not use, as after a restore without its rights.
@@ -229,6 +273,17 @@ mod tests {
         assert!(refused.contains("the schema \"my\"\"s\" has a ledger"), "{refused}");
         assert!(refused.contains("in the database \"led\":"), "{refused}");
         assert!(refused.ends_with("GRANT USAGE ON SCHEMA \"my\"\"s\" TO \"acts\";"), "{refused}");
+    }
+
+    #[test]
+    fn an_option_that_a_pooler_drops_is_refused_with_the_sql_that_gives_it_to_the_role() {
+        let refused = |name, value| dropped_option([name, value], ["led", "f\"p"]).to_string();
+        let path = refused("search_path", "a, \"B\"");
+        assert!(path.starts_with("sessions do not begin with search_path = a, \"B\""), "{path}");
+        let alter = "ALTER ROLE \"f\"\"p\" IN DATABASE \"led\" SET search_path = a, \"B\";";
+        assert!(path.contains(alter) && path.contains("RECONNECT"), "{path}");
+        let text = refused("lock_timeout", "5's");
+        assert!(text.contains("SET lock_timeout = '5''s';"), "{text}");
     }
 
     #[test]

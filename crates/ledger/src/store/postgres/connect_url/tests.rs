@@ -120,6 +120,29 @@ fn what_providers_write_into_their_urls_for_libpq_has_no_effect() {
     assert_eq!(with, without);
 }
 
+#[test]
+fn the_settings_that_the_options_of_a_url_name_are_read_as_the_server_reads_them() {
+    let settings =
+        |query: &str| session_settings(&connect_options(&format!("postgres://u@h/f{query}")).unwrap());
+    let expected = |settings: &[(&str, &str)]| {
+        settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect::<Vec<_>>()
+    };
+    let path = [("search_path", "a, \"b\\c\"")];
+    for (query, wanted) in [
+        ("", &[][..]),
+        ("?options[search_path]=a,%20%22b\\c%22", &path),
+        ("?options=-c%20search_path%3Da,\\%20%22b\\\\c%22", &path),
+        ("?options=-csearch-path%3Dx%20-S%2064%20--search_path%3Dy", &[("search_path", "y")]),
+        (
+            "?options[lock_timeout]=1s&options[search_path]=x&options[Lock_Timeout]=2s",
+            &[("search_path", "x"), ("Lock_Timeout", "2s")],
+        ),
+        ("?options=-c%20timezone%3DJapan%20-c%20application_name%3Dx%20-c", &[]),
+    ] {
+        assert_eq!(settings(query), expected(wanted), "{query}");
+    }
+}
+
 /// The driver changes nothing for a name that it does not take. So a new version of it that takes one less fails here. One
 /// that it takes besides is refused until it is added to the list.
 #[test]
