@@ -2,6 +2,7 @@
 
 mod committer;
 mod connect_url;
+mod ledger_schema;
 mod server_sessions;
 mod unprepared;
 
@@ -215,14 +216,15 @@ pub(super) async fn reach(
     migrate: Migrate,
 ) -> Result<Store> {
     let connect = connect_options(&options.url)?;
-    settle(&connect, options.connect_timeout_ms, migrate).await?;
+    let schema = settle(&connect, options.connect_timeout_ms, migrate).await?;
     let (watches, remembered) = (Watches::default(), Remembered::default());
     let sessions = |name: &str| {
-        ServerSessions::named(&connect, name).noted_by(&watches.outage).with([
+        let sessions = ServerSessions::named(&connect, name).noted_by(&watches.outage).with([
             ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS),
             ("lock_timeout", LOCK_WAIT_MS),
             ("statement_timeout", options.call_timeout_ms),
-        ])
+        ]);
+        sessions.looking_first_into(schema.as_deref())
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
     let committer = |sessions: &ServerSessions| {
@@ -288,8 +290,8 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 /// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
 /// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
 /// instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as long as a session
-/// has it, and the last comers find all done.
-async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<()> {
+/// has it, and the last comers find all done. Answers the schema that the tables are in.
+async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<Option<String>> {
     let mut deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
@@ -299,17 +301,17 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
         let attempt = async {
             // A server that does not even refuse is waited for no longer than that.
             let compared = timeout_at(deadline, compared(connect, migrate)).await;
-            let (mut connection, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
+            let (mut connection, schema, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
             let is_settled = !lacks || has_turn(&mut connection).await?;
             if lacks && is_settled {
                 migrations::POSTGRES.run(&mut connection).await.map_err(not_settled)?;
             }
-            connection.close().await.map_err(read_failed).map(|()| is_settled)
+            connection.close().await.map_err(read_failed).map(|()| (is_settled, schema))
         };
         match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
-            Ok(true) => return Ok(()),
+            Ok((true, schema)) => return Ok(schema),
             // The server answers, and a session migrates: this is no wait for the server.
-            Ok(false) => {
+            Ok((false, _)) => {
                 deadline += begun.elapsed();
                 if !std::mem::replace(&mut is_turn_told, true) {
                     tracing::info!("waiting until another process has brought the tables up to date");
@@ -341,9 +343,12 @@ async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
     }
 }
 
-/// A connection of its own for a migration, and whether the tables lack one. The migration may take long; only its locks, those
-/// of another instance's migration among them, must be had soon, which the server sees to.
-async fn compared(connect: &PgConnectOptions, migrate: Migrate) -> Result<(PgConnection, bool)> {
+/// A connection of its own for a migration, the schema that the tables are in, and whether they lack one. The migration may take
+/// long; only its locks, those of another instance's migration among them, must be had soon, which the server sees to.
+async fn compared(
+    connect: &PgConnectOptions,
+    migrate: Migrate,
+) -> Result<(PgConnection, Option<String>, bool)> {
     let session = ServerSessions::named(connect, "fencepost migration");
     // A limit of the role or the database would cut a long migration again and again.
     let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS), ("statement_timeout", 0)]);
@@ -352,8 +357,9 @@ async fn compared(connect: &PgConnectOptions, migrate: Migrate) -> Result<(PgCon
     unprepared::refuse_dropped_options(connect).await?;
     unprepared::refuse_hidden_ledger(connect, &mut connection).await?;
     unprepared::refuse_other_encoding(connect, &mut connection).await?;
+    let schema = ledger_schema::found(&mut connection).await?;
     let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;
-    Ok((connection, lacks))
+    Ok((connection, schema, lacks))
 }
 
 fn not_settled(failure: MigrateFailure) -> Error {
@@ -374,7 +380,7 @@ pub(crate) fn explained(error: Error, url: &str) -> Error {
 
 /// Migrates without serving.
 pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
-    settle(&connect_options(&options.url)?, options.connect_timeout_ms, migrate).await
+    settle(&connect_options(&options.url)?, options.connect_timeout_ms, migrate).await.map(drop)
 }
 
 #[cfg(test)]

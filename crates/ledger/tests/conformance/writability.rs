@@ -231,6 +231,42 @@ async fn a_table_that_is_missing_is_retryable_and_reported_until_it_is_there() {
     assert!(b.ledger.job(job(0)).await.unwrap().is_none());
 }
 
+/// A schema of the role's name comes first by default, also in sessions that are open. Another path is that of new ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_path_that_is_changed_meanwhile_leads_to_no_other_tables() {
+    let (b, role) = as_a_role(Bench::postgres().await).await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 0).await.unwrap();
+    let schema = format!("CREATE SCHEMA {role} CREATE TABLE lease (LIKE public.lease)");
+    let rights = format!("GRANT USAGE ON SCHEMA {role} TO {role}; GRANT ALL ON {role}.lease TO {role}");
+    by_hand(&b, &format!("{schema}; {rights}")).await;
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    grants(&b, &s, &a, token, 1).await.unwrap();
+    for (nonce, path) in [(2, "nowhere"), (3, "\"$user\", public")] {
+        by_hand(&b, &format!("ALTER ROLE {role} SET search_path = {path}")).await;
+        let end =
+            format!("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = '{role}'");
+        by_hand(&b, &end).await;
+        eventually("a grant is committed in a new session", async || {
+            match b.ledger.acquire(&domain::Resource::signer(&s), &a, LONG_MS).await {
+                Ok(ledger::Acquisition::Acquired { token, .. }) => {
+                    grants(&b, &s, &a, token, nonce).await.is_ok()
+                }
+                Ok(held) => panic!("{held:?}"),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error:?}");
+                    false
+                }
+            }
+        })
+        .await;
+        assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
+    }
+    assert_eq!(b.ledger.signer(&s).await.unwrap().unwrap().next_nonce, 4);
+    by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_a_policy_denies_are_reported_though_the_role_has_all_rights() {
     let (b, role) = as_a_role(Bench::postgres().await).await;

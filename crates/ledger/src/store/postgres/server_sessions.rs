@@ -9,6 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row};
 
+use super::ledger_schema::first_in_path;
 use super::read_failed;
 use crate::identity::Remembered;
 use crate::outage::OutageWatch;
@@ -68,6 +69,12 @@ impl ServerSessions {
     pub(super) fn with<V: Display>(self, settings: impl IntoIterator<Item = (&'static str, V)>) -> Self {
         let set = settings.into_iter().map(|(name, value)| format!("SET {name} = {value}; "));
         let settings = set.fold(self.settings.to_string(), |all, one| all + &one);
+        Self { settings: settings.into(), ..self }
+    }
+
+    /// The same, which look into this schema first, if there is one, whatever search path they begin with.
+    pub(super) fn looking_first_into(self, schema: Option<&str>) -> Self {
+        let settings = self.settings.to_string() + &schema.map(first_in_path).unwrap_or_default();
         Self { settings: settings.into(), ..self }
     }
 
@@ -245,6 +252,34 @@ mod tests {
             let set_by = sqlx::query_scalar::<_, String>("SHOW fencepost.commits_set_by");
             assert_eq!(set_by.fetch_one(&mut session).await.unwrap(), "database", "{given}");
             prepare(&mut session, Arc::clone(&sessions.settings), None).await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_looks_first_into_the_ledgers_schema_and_then_where_it_looked_before() {
+        let database = tokio::task::spawn_blocking(|| {
+            let database = Database::fresh().unwrap();
+            database.query(r#"create schema "Led ""ger\'s""#).unwrap();
+            database
+        });
+        let database = database.await.unwrap();
+        let sessions = || sessions_at(database.url());
+        let pinned = sessions().looking_first_into(Some(r#"Led "ger\'s"#));
+        for (path, wanted) in [
+            ("''", r#""Led ""ger\'s", """#),
+            ("nowhere, public", r#""Led ""ger\'s", nowhere, public"#),
+            (r#""Led ""ger\'s", public"#, r#""Led ""ger\'s", public"#),
+            // The role may get such a schema while the session is open.
+            (r#""$user", "Led ""ger\'s""#, r#""Led ""ger\'s", "$user", "Led ""ger\'s""#),
+        ] {
+            let mut session = sessions().with([("search_path", path)]).begin().await.unwrap();
+            for given in 0..2 {
+                prepare(&mut session, Arc::clone(&pinned.settings), None).await.unwrap();
+                let path = sqlx::query_scalar::<_, String>("SHOW search_path");
+                assert_eq!(path.fetch_one(&mut session).await.unwrap(), wanted, "{given}");
+                let first = sqlx::query_scalar::<_, String>("SELECT current_schema()::text");
+                assert_eq!(first.fetch_one(&mut session).await.unwrap(), r#"Led "ger\'s"#, "{given}");
+            }
         }
     }
 

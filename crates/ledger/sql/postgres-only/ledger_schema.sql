@@ -1,0 +1,11 @@
+-- The first schema of the search path that has a ledger; where none has, the first of all, in which one would be made. No row
+-- where the path leads nowhere.
+SELECT n.nspname::text AS schema
+FROM unnest(current_schemas(false)) WITH ORDINALITY AS path (name, place)
+JOIN pg_namespace AS n ON n.nspname = path.name
+ORDER BY NOT EXISTS (
+             SELECT FROM pg_class AS c
+             WHERE c.relnamespace = n.oid AND c.relname IN ('signer_nonce_allocation', 'ledger_identity')
+         ),
+         path.place
+LIMIT 1
