@@ -22,10 +22,10 @@ use std::collections::BTreeSet;
 use std::sync::{LazyLock, Once};
 use std::time::Instant;
 
-use sqlx::SqlStr;
 use sqlx::migrate::{
     AppliedMigration, Migrate as Migrating, MigrateError, Migration, MigrationType, Migrator,
 };
+use sqlx::{Connection as _, SqlStr};
 
 use crate::Error;
 use crate::sql::{Session, Statement, statement};
@@ -109,7 +109,7 @@ impl History {
         Self { first: migrator(first, FIRST_TABLE), later: migrator(later, LATER_TABLE), named: Once::new() }
     }
 
-    /// Compares PostgreSQL's tables with this binary; says whether [`Self::run`] is to bring them up to date.
+    /// Compares PostgreSQL's tables with this binary; says whether [`Self::run_postgres`] is to bring them up to date.
     pub(crate) async fn lacks_postgres(
         &self,
         connection: &mut sqlx::PgConnection,
@@ -140,6 +140,20 @@ impl History {
         let took_ms = begun.elapsed().as_millis() as u64;
         tracing::info!(schema = self.newest(), took_ms, "the tables are up to date");
         Ok(())
+    }
+
+    /// The same on PostgreSQL. The tables of a new ledger are made in one transaction: where one of them cannot be made, none is.
+    pub(crate) async fn run_postgres(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        has_ledger: bool,
+    ) -> Result<(), MigrateFailure> {
+        if has_ledger {
+            return self.run(connection).await;
+        }
+        let mut transaction = connection.begin().await?;
+        self.run(&mut *transaction).await?;
+        Ok(transaction.commit().await?)
     }
 
     async fn lacks<C: Migrating>(

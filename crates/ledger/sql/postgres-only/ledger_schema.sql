@@ -1,11 +1,13 @@
 -- The first schema of the search path that has a ledger; where none has, the first of all, in which one would be made. No row
 -- where the path leads nowhere.
-SELECT n.nspname::text AS schema
+SELECT n.nspname::text AS schema, ledger.is_there AS has_ledger
 FROM unnest(current_schemas(false)) WITH ORDINALITY AS path (name, place)
 JOIN pg_namespace AS n ON n.nspname = path.name
-ORDER BY NOT EXISTS (
-             SELECT FROM pg_class AS c
-             WHERE c.relnamespace = n.oid AND c.relname IN ('signer_nonce_allocation', 'ledger_identity')
-         ),
-         path.place
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        SELECT FROM pg_class AS c
+        WHERE c.relnamespace = n.oid AND c.relname IN ('signer_nonce_allocation', 'ledger_identity')
+    ) AS is_there
+) AS ledger
+ORDER BY NOT ledger.is_there, path.place
 LIMIT 1

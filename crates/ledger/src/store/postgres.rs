@@ -27,6 +27,7 @@ use crate::{Error, Options, Result};
 use committer::Committer;
 use connect_url::connect_options;
 pub(crate) use connect_url::{address, is_private, tls_files, unused_parameters};
+use ledger_schema::LedgerSchema;
 use server_sessions::{KNOWN_WELL_FOR, PINGS_PER_CALL, ServerSessions};
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
@@ -288,9 +289,9 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 }
 
 /// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
-/// migration as long as it takes. Each migration is one transaction, so one that is broken off is begun anew. Several
-/// instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as long as a session
-/// has it, and the last comers find all done. Answers the schema that the tables are in.
+/// migration as long as it takes. Each migration is one transaction, and so are all of a new ledger: what is broken off is begun
+/// anew. Several instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as long
+/// as a session has it, and the last comers find all done. Answers the schema that the tables are in.
 async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<Option<String>> {
     let mut deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
@@ -304,12 +305,15 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
             let (mut connection, schema, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
             let is_settled = !lacks || has_turn(&mut connection).await?;
             if lacks && is_settled {
-                migrations::POSTGRES.run(&mut connection).await.map_err(not_settled)?;
+                let has_ledger = schema.as_ref().is_some_and(|schema| schema.has_ledger);
+                let run = migrations::POSTGRES.run_postgres(&mut connection, has_ledger);
+                let run = run.await.map_err(not_settled);
+                run.map_err(|error| unprepared::explained_clash(error, schema.as_ref(), connect))?;
             }
             connection.close().await.map_err(read_failed).map(|()| (is_settled, schema))
         };
         match attempt.await.map_err(|error| unprepared::explained(error, connect)) {
-            Ok((true, schema)) => return Ok(schema),
+            Ok((true, schema)) => return Ok(schema.map(|schema| schema.name)),
             // The server answers, and a session migrates: this is no wait for the server.
             Ok((false, _)) => {
                 deadline += begun.elapsed();
@@ -348,7 +352,7 @@ async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
 async fn compared(
     connect: &PgConnectOptions,
     migrate: Migrate,
-) -> Result<(PgConnection, Option<String>, bool)> {
+) -> Result<(PgConnection, Option<LedgerSchema>, bool)> {
     let session = ServerSessions::named(connect, "fencepost migration");
     // A limit of the role or the database would cut a long migration again and again.
     let session = session.with([("lock_timeout", MIGRATION_LOCK_WAIT_MS), ("statement_timeout", 0)]);

@@ -319,6 +319,38 @@ async fn a_ledger_that_the_role_may_not_use_is_never_taken_for_none() {
     drop((database, _folder));
 }
 
+/// Another program has a table of the name of one that a later migration makes.
+#[tokio::test]
+async fn a_first_start_among_tables_of_the_same_names_leaves_nothing_behind() {
+    let database = fresh().await;
+    let options = Options {
+        url: database.url().to_owned(),
+        connections_max: 2,
+        connect_timeout_ms: LONG_MS,
+        call_timeout_ms: LONG_MS,
+    };
+    execute(&options.url, "CREATE TABLE plan_event (id integer)").await;
+    let there = "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace";
+    for refused in [ledger::open(&options).await.err(), ledger::migrate(&options, Migrate::Auto).await.err()]
+    {
+        let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("\"plan_event\"") && why.contains("CREATE SCHEMA \"fencepost\""), "{why}");
+        assert_eq!(execute(&options.url, there).await, 1, "theirs alone");
+    }
+    execute(&options.url, "CREATE SCHEMA fencepost").await;
+    for path in ["fencepost", "fencepost,public"] {
+        let url = format!("{}?options=-csearch_path%3D{path}", database.url());
+        ledger::open(&Options { url, ..options.clone() }).await.unwrap().close().await;
+    }
+    assert_eq!(execute(&options.url, there).await, 1, "the ledger is in its own schema");
+    // Where there is a ledger it is not to be made elsewhere.
+    execute(&options.url, "DELETE FROM fencepost._sqlx_migrations WHERE version = 8").await;
+    let url = format!("{}?options=-csearch_path%3Dfencepost", database.url());
+    let refused = ledger::open(&Options { url, ..options }).await.err();
+    let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("already exists") && !why.contains("CREATE SCHEMA"), "{why}");
+}
+
 /// What migration 21 took away.
 const BEFORE_MIGRATION_21: &str = "
     CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';

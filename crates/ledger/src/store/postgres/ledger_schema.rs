@@ -9,19 +9,26 @@ use crate::sql::sql_file;
 
 const SCHEMA: &str = sql_file!("postgres-only", "ledger_schema");
 
-/// The schema that has the ledger, or is to have it, by the search path that the session began with; the session looks into it
-/// first from then on. `None` where that path leads nowhere.
-pub(super) async fn found(session: &mut PgConnection) -> Result<Option<String>> {
-    let rows = sqlx::raw_sql(SCHEMA).fetch_all(&mut *session).await.map_err(read_failed)?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let schema: String = row.try_get("schema").map_err(read_failed)?;
-    let first = AssertSqlSafe(first_in_path(&schema));
-    sqlx::raw_sql(first).execute(session).await.map_err(read_failed)?;
-    Ok(Some(schema))
+/// Where the ledger is, or is to be made.
+pub(super) struct LedgerSchema {
+    pub(super) name: String,
+    pub(super) has_ledger: bool,
 }
 
-/// The statement by which a session looks into this schema first, and then where it looked before. Also in a session that a pooler
-/// gives again as it was, the path has it in front once.
+/// The schema by the search path that the session began with; the session looks into it first from then on. `None` where that
+/// path leads nowhere.
+pub(super) async fn found(session: &mut PgConnection) -> Result<Option<LedgerSchema>> {
+    let rows = sqlx::raw_sql(SCHEMA).fetch_all(&mut *session).await.map_err(read_failed)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let name: String = row.try_get("schema").map_err(read_failed)?;
+    let has_ledger = row.try_get("has_ledger").map_err(read_failed)?;
+    let first = AssertSqlSafe(first_in_path(&name));
+    sqlx::raw_sql(first).execute(session).await.map_err(read_failed)?;
+    Ok(Some(LedgerSchema { name, has_ledger }))
+}
+
+/// The statement by which a session looks into this schema first, and then where it looked before. Also in a session that a
+/// pooler gives again as it was, the path has it in front once.
 pub(super) fn first_in_path(schema: &str) -> String {
     let first = format!("quote_ident(E'{}')", schema.replace('\\', r"\\").replace('\'', "''"));
     let path = "current_setting('search_path')";

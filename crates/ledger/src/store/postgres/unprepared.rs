@@ -1,11 +1,13 @@
 //! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, a ledger
-//! that the role may not use, a database that cannot keep every text, or settings that a pooler drops, with the SQL that mends it.
+//! that the role may not use, a schema that another program has, a database that cannot keep every text, or settings that a
+//! pooler drops, with the SQL that mends it.
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection, Postgres, Row};
 
 use super::connect_url::session_settings;
-use super::read_failed;
+use super::ledger_schema::LedgerSchema;
+use super::{has_code, read_failed};
 use crate::sql::sql_file;
 use crate::{Error, Result, Unwritable};
 
@@ -19,6 +21,10 @@ const AS_SENT: &str = "SQL_ASCII";
 
 /// All that the serving role does with tables that another role owns. It creates and drops partitions of none of them.
 const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE";
+/// The names for a schema of the ledger's own: the second one where the first is taken.
+const OWN_SCHEMAS: [&str; 2] = ["fencepost", "fencepost_ledger"];
+/// What PostgreSQL says of a name that is taken: by a table, an index or a view; by a type or a trigger; by a function.
+const TAKEN: [&str; 3] = ["42P07", "42710", "42723"];
 /// What stands for a password that nobody knows here.
 const PASSWORD: &str = "'…'";
 
@@ -44,6 +50,44 @@ pub(super) fn explained_once(error: Error, connect: &PgConnectOptions) -> Error 
          database URL, or promote it first (pg_promote). If it is none, a setting makes it so."
     );
     unprepared(&what, &[format!("ALTER ROLE {role} SET default_transaction_read_only = off;")])
+}
+
+/// The same failure of a migration; if what it was to make is there, which another program must have made, [`Error::Unprepared`].
+pub(super) fn explained_clash(
+    error: Error,
+    schema: Option<&LedgerSchema>,
+    connect: &PgConnectOptions,
+) -> Error {
+    let (Some(source), Some(schema)) = (error.driver().filter(|source| has_code(source, &TAKEN)), schema)
+    else {
+        return error;
+    };
+    let said = source.as_database_error().map_or_else(String::new, |said| said.message().to_owned());
+    if schema.has_ledger {
+        // In a schema of its own there would be another ledger.
+        return Error::Unprepared(format!(
+            "a migration cannot make what it is to make in the ledger's schema {}: {said}. If it is another program's, move it \
+             into another schema (ALTER … SET SCHEMA), and start again.",
+            identifier(&schema.name)
+        ));
+    }
+    taken_schema(&schema.name, &said, connect)
+}
+
+/// The refusal of a schema in which no ledger can be made beside what another program has there.
+fn taken_schema(schema: &str, said: &str, connect: &PgConnectOptions) -> Error {
+    let [first, second] = OWN_SCHEMAS;
+    let own = if schema == first { second } else { first };
+    let what = format!(
+        "there is no ledger, and in the schema {} none can be made beside the tables of another program: {said}. Nothing was \
+         made. Give the ledger a schema of its own, and name it in the database URL (options=-csearch_path%3D{own}).",
+        identifier(schema)
+    );
+    let create = [
+        format!("-- in the database {}:", identifier(database_of(connect))),
+        format!("CREATE SCHEMA {} AUTHORIZATION {};", identifier(own), identifier(connect.get_username())),
+    ];
+    unprepared(&what, &create)
 }
 
 fn unprepared(what: &str, sql: &[String]) -> Error {
@@ -78,8 +122,9 @@ pub(super) async fn refuse_dropped_options(connect: &PgConnectOptions) -> Result
 
 fn dropped_option([name, value]: [&str; 2], [database, role]: [&str; 2]) -> Error {
     let what = format!(
-        "sessions do not begin with {name} = {value}, which the options of the database URL (or PGOPTIONS) ask for: a pooler on \
-         the way drops its options (ignore_startup_parameters in PgBouncer). Take them out of the URL, and let the role have them."
+        "sessions do not begin with {name} = {value}, which the options of the database URL (or PGOPTIONS) ask for: a pooler \
+         on the way drops its options (ignore_startup_parameters in PgBouncer). Take them out of the URL, and let the role have \
+         them."
     );
     // A search path is a list of names, and no text.
     let is_list = name.eq_ignore_ascii_case("search_path");
@@ -284,6 +329,21 @@ mod tests {
         assert!(path.contains(alter) && path.contains("RECONNECT"), "{path}");
         let text = refused("lock_timeout", "5's");
         assert!(text.contains("SET lock_timeout = '5''s';"), "{text}");
+    }
+
+    #[test]
+    fn a_schema_that_another_program_has_is_refused_with_the_sql_of_another_one_unless_it_has_a_ledger() {
+        let connect = PgConnectOptions::from_str("postgres://f%22p:secret@h/led").unwrap();
+        let refused = |schema| taken_schema(schema, "relation \"job\" already exists", &connect).to_string();
+        let public = refused("public");
+        assert!(
+            public.contains("in the schema \"public\"") && public.contains("relation \"job\""),
+            "{public}"
+        );
+        assert!(public.contains("options=-csearch_path%3Dfencepost)"), "{public}");
+        assert!(public.ends_with("CREATE SCHEMA \"fencepost\" AUTHORIZATION \"f\"\"p\";"), "{public}");
+        let own = refused("fencepost");
+        assert!(own.contains("%3Dfencepost_ledger)") && own.contains("SCHEMA \"fencepost_ledger\""), "{own}");
     }
 
     #[test]
