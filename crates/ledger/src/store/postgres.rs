@@ -363,6 +363,9 @@ async fn compared(
     unprepared::refuse_other_encoding(connect, &mut connection).await?;
     let schema = ledger_schema::found(&mut connection).await?;
     let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;
+    if lacks && let Some(schema) = &schema {
+        unprepared::refuse_other_program(schema, connect)?;
+    }
     Ok((connection, schema, lacks))
 }
 

@@ -297,6 +297,10 @@ async fn a_ledger_that_the_role_may_not_use_is_never_taken_for_none() {
     // It has one of its own, in which tables could be made.
     change(format!("CREATE SCHEMA {role} AUTHORIZATION {role}")).await;
     is_refused("\"public\"").await;
+    // Or another program's tables.
+    change(format!("CREATE TABLE {role}._sqlx_migrations (version bigint)")).await;
+    is_refused("\"public\"").await;
+    change(format!("DROP TABLE {role}._sqlx_migrations")).await;
     change("ALTER SCHEMA public RENAME TO \"Led\"\"ger, 1\"".to_owned()).await;
     change(format!("ALTER ROLE {role} SET search_path = nowhere, \"$user\", \"Led\"\"ger, 1\"")).await;
     is_refused("\"Led\"\"ger, 1\"").await;
@@ -317,6 +321,51 @@ async fn a_ledger_that_the_role_may_not_use_is_never_taken_for_none() {
     change(format!("DROP OWNED BY {role}")).await;
     change(format!("DROP ROLE {role}")).await;
     drop((database, _folder));
+}
+
+/// It uses the same library for its migrations.
+#[tokio::test]
+async fn tables_of_another_program_are_not_taken_for_a_ledgers() {
+    let database = fresh().await;
+    let options = Options {
+        url: database.url().to_owned(),
+        connections_max: 2,
+        connect_timeout_ms: LONG_MS,
+        call_timeout_ms: LONG_MS,
+    };
+    let theirs = "CREATE TABLE _sqlx_migrations (
+                      version bigint PRIMARY KEY, description text NOT NULL, installed_on timestamptz DEFAULT now(),
+                      success boolean NOT NULL, checksum bytea NOT NULL, execution_time bigint NOT NULL
+                  );
+                  INSERT INTO _sqlx_migrations
+                  VALUES (1, 'theirs', now(), true, 'a', 0), (20240101120000, 'theirs', now(), true, 'b', 0);
+                  CREATE TABLE setting (name text);
+                  CREATE SCHEMA fencepost";
+    let mut hand = sqlx::PgConnection::connect(&options.url).await.unwrap();
+    sqlx::raw_sql(theirs).execute(&mut hand).await.unwrap();
+    for refused in [ledger::open(&options).await.err(), ledger::migrate(&options, Migrate::Auto).await.err()]
+    {
+        let Some(Error::Unprepared(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("\"_sqlx_migrations\"") && why.contains("CREATE SCHEMA"), "{why}");
+    }
+    let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
+    for refused in [
+        opened_as_it_is(&options).await.err(),
+        ledger::try_recovery(&options, margins).await.err(),
+        ledger::recover(&options, Migrate::Auto, margins, &crate::bench::by()).await.err(),
+    ] {
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("no ledger") || why.contains("no tables of a ledger"), "{why}");
+    }
+    for (path, name) in [("fencepost", "a"), ("fencepost,public", "b"), ("public,fencepost", "c")] {
+        let url = format!("{}?options=-csearch_path%3D{path}", database.url());
+        let ledger = ledger::open(&Options { url, ..options.clone() }).await.unwrap();
+        let acquired = ledger.acquire(&Resource::signer(&signer(name)), &owner("a"), LONG_MS).await.unwrap();
+        assert!(matches!(acquired, Acquisition::Acquired { .. }), "{acquired:?}");
+        ledger.close().await;
+    }
+    assert_eq!(execute(&options.url, "SELECT FROM public._sqlx_migrations").await, 2);
+    assert_eq!(execute(&options.url, "SELECT FROM fencepost.lease WHERE resource LIKE 'signer:%'").await, 3);
 }
 
 /// Another program has a table of the name of one that a later migration makes.

@@ -13,6 +13,8 @@ const SCHEMA: &str = sql_file!("postgres-only", "ledger_schema");
 pub(super) struct LedgerSchema {
     pub(super) name: String,
     pub(super) has_ledger: bool,
+    /// A table for the names of migrations, where there is no ledger: another program's.
+    pub(super) other: Option<String>,
 }
 
 /// The schema by the search path that the session began with; the session looks into it first from then on. `None` where that
@@ -22,9 +24,10 @@ pub(super) async fn found(session: &mut PgConnection) -> Result<Option<LedgerSch
     let Some(row) = rows.first() else { return Ok(None) };
     let name: String = row.try_get("schema").map_err(read_failed)?;
     let has_ledger = row.try_get("has_ledger").map_err(read_failed)?;
+    let other = row.try_get("other").map_err(read_failed)?;
     let first = AssertSqlSafe(first_in_path(&name));
     sqlx::raw_sql(first).execute(session).await.map_err(read_failed)?;
-    Ok(Some(LedgerSchema { name, has_ledger }))
+    Ok(Some(LedgerSchema { name, has_ledger, other }))
 }
 
 /// The statement by which a session looks into this schema first, and then where it looked before. Also in a session that a

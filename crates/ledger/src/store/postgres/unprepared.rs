@@ -74,6 +74,16 @@ pub(super) fn explained_clash(
     taken_schema(&schema.name, &said, connect)
 }
 
+/// Refuses to make a ledger where another program notes its migrations: in a table of the same name.
+pub(super) fn refuse_other_program(schema: &LedgerSchema, connect: &PgConnectOptions) -> Result<()> {
+    match &schema.other {
+        Some(table) => {
+            Err(taken_schema(&schema.name, &format!("relation {} is there", identifier(table)), connect))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The refusal of a schema in which no ledger can be made beside what another program has there.
 fn taken_schema(schema: &str, said: &str, connect: &PgConnectOptions) -> Error {
     let [first, second] = OWN_SCHEMAS;
