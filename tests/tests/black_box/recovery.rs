@@ -338,7 +338,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     for round in 0..20 {
         ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }
-    run_as_documented("pg_dump ", folder.path(), database.url());
+    run_as_documented("schema=", folder.path(), database.url());
     for round in 0..60 {
         ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }

@@ -400,6 +400,45 @@ async fn a_first_start_among_tables_of_the_same_names_leaves_nothing_behind() {
     assert!(why.contains("already exists") && !why.contains("CREATE SCHEMA"), "{why}");
 }
 
+/// By its name, which is the role's, it comes first by default.
+#[tokio::test]
+async fn a_schema_that_is_made_later_gets_no_part_of_a_ledger() {
+    let database = fresh().await;
+    let role = format!("divided_{}", std::process::id());
+    let change = async |sql: &str| execute(database.url(), sql).await;
+    let mut url = url::Url::parse(database.url()).unwrap();
+    url.set_username(&role).unwrap();
+    url.set_password(None).unwrap();
+    let options = Options {
+        url: url.into(),
+        connections_max: 2,
+        connect_timeout_ms: LONG_MS,
+        call_timeout_ms: LONG_MS,
+    };
+    change(&format!("CREATE ROLE {role} LOGIN")).await;
+    change(&format!("GRANT CREATE ON SCHEMA public TO {role}")).await;
+    ledger::open(&options).await.unwrap().close().await;
+    change(&format!("CREATE SCHEMA {role} AUTHORIZATION {role}")).await;
+    // As for a later day, and by a later release.
+    change(
+        "DO $$ DECLARE part text; BEGIN
+             FOR part IN SELECT inhrelid::regclass::text FROM pg_inherits
+                         WHERE inhparent = 'job_finished'::regclass AND inhrelid::regclass::text ~ '[0-9]$' LOOP
+                 EXECUTE 'DROP TABLE ' || part;
+             END LOOP;
+             DROP TABLE instance_nodes;
+             DELETE FROM schema_migration WHERE version = 18;
+         END $$",
+    )
+    .await;
+    ledger::open(&options).await.unwrap().close().await;
+    let parts = "SELECT FROM pg_inherits WHERE inhparent = 'job_finished'::regclass";
+    assert!(change(parts).await > 1, "it has partitions again");
+    assert_eq!(change(&format!("SELECT FROM pg_class WHERE relnamespace = '{role}'::regnamespace")).await, 0);
+    change(&format!("DROP OWNED BY {role}")).await;
+    change(&format!("DROP ROLE {role}")).await;
+}
+
 /// What migration 21 took away.
 const BEFORE_MIGRATION_21: &str = "
     CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';

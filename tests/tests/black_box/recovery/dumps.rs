@@ -1,4 +1,5 @@
-//! The restore that docs/operations.md describes: of a dump that was cut, and of a ledger with two roles.
+//! The restore that docs/operations.md describes: of a dump that was cut, of a ledger in a schema of its own, and of one with two
+//! roles.
 
 use super::*;
 
@@ -22,7 +23,7 @@ async fn a_dump_that_was_cut_is_not_restored_and_what_was_there_is_kept() {
     let (folder, file) = (folder.path(), folder.path().join("fencepost.sql"));
     let clusters = |schema: &str| database.query(&format!("SELECT cluster FROM {schema}.ledger_identity"));
     let before = clusters("public").unwrap();
-    run_as_documented("pg_dump ", folder, database.url());
+    run_as_documented("schema=", folder, database.url());
     let whole = std::fs::read(&file).unwrap();
     // Behind the rows of the last table, where `psql` sees nothing amiss.
     let end_of_rows = whole.windows(3).rposition(|bytes| bytes == b"\\.\n").unwrap();
@@ -36,6 +37,37 @@ async fn a_dump_that_was_cut_is_not_restored_and_what_was_there_is_kept() {
     for schema in ["public", "before"] {
         assert_eq!(clusters(schema).unwrap(), before, "{schema}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_in_a_schema_of_its_own_is_restored_beside_other_tables_and_where_there_is_none() {
+    let fresh = || tokio::task::block_in_place(|| Database::fresh().unwrap());
+    let (database, other) = (fresh(), fresh());
+    let at = |database: &Database| format!("{}?options=-csearch_path%3D%22Ledger%22", database.url());
+    let clusters = |database: &Database, schema: &str| {
+        database.query(&format!("SELECT cluster FROM \"{schema}\".ledger_identity"))
+    };
+    database
+        .query("CREATE SCHEMA \"Ledger\"; CREATE TABLE job (id integer); INSERT INTO job VALUES (7)")
+        .unwrap();
+    migrate(&at(&database)).await;
+    let before = clusters(&database, "Ledger").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    run_as_documented("schema=", folder.path(), &at(&database));
+    run_as_documented("tail ", folder.path(), &at(&database));
+    for schema in ["Ledger", "before"] {
+        assert_eq!(clusters(&database, schema).unwrap(), before, "{schema}");
+    }
+    assert_eq!(database.query("SELECT id FROM public.job").unwrap(), [["7"]]);
+    run_as_documented("tail ", folder.path(), other.url());
+    assert_eq!(clusters(&other, "Ledger").unwrap(), before);
+    let check = Setup::command("migrate").arg("--check").database(&at(&other));
+    let checked = check.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    // A part that lies elsewhere is not left out.
+    other.query("ALTER TABLE \"Ledger\".job_finished_rest SET SCHEMA public").unwrap();
+    let refused = documented("schema=", folder.path(), &at(&other)).output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
 }
 
 /// The SQL of the page about operations that begins so, about these roles.
@@ -64,11 +96,11 @@ async fn a_dump_of_a_ledger_with_two_roles_is_restored_by_the_one_that_owns_the_
     let grants = "GRANT USAGE ON SCHEMA public TO app;";
     database.query(&sql_of_roles(grants, [&owner, &app])).unwrap();
     let before = database.query("SELECT cluster FROM ledger_identity").unwrap();
-    let of_other = documented("pg_dump ", folder.path(), &of_app).output().unwrap();
+    let of_other = documented("schema=", folder.path(), &of_app).output().unwrap();
     let said = String::from_utf8_lossy(&of_other.stderr);
     assert!(!of_other.status.success() && said.contains("sequence audit_id_seq"), "as the page says: {said}");
     let restore = |url: &str| {
-        run_as_documented("pg_dump ", folder.path(), url);
+        run_as_documented("schema=", folder.path(), url);
         run_as_documented("tail ", folder.path(), url);
         database.query("DROP SCHEMA before CASCADE").unwrap();
         assert_eq!(database.query("SELECT cluster FROM ledger_identity").unwrap(), before, "{url}");

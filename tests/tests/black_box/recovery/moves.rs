@@ -29,7 +29,7 @@ async fn a_ledger_that_loses_nothing_with_its_server_goes_on_without_a_recovery(
     assert_eq!(instance.end_by(Signal::Terminate, PATIENCE).await.unwrap().code(), Some(0));
     let place = "SELECT cluster, position FROM ledger_identity";
     let noted = database.query(place).unwrap();
-    run_as_documented("pg_dump ", folder.path(), database.url());
+    run_as_documented("schema=", folder.path(), database.url());
     let moved = after.url(name);
     run_as_documented("tail ", folder.path(), &moved);
     let found = Command::new(tool("psql")).args(["-Atc", place, &moved]).output().unwrap();
