@@ -64,7 +64,7 @@ impl Failure {
     }
 
     /// The failure of what asked the ledger of this URL. If the database was not reached, or has refused, it names the URL,
-    /// without secrets.
+    /// without secrets, and what may be the matter where a server gives no connection.
     pub fn of_ledger(error: ledger::Error, url: &str) -> Self {
         let is_of_server = match &error {
             ledger::Error::Unavailable { .. }
@@ -79,7 +79,13 @@ impl Failure {
             | ledger::Error::Address(_)
             | ledger::Error::File { .. } => false,
         };
-        let failure = Self::from(error);
+        let is_without_connection =
+            error.lacks_connection() && ledger::Kind::of(url).is_ok_and(ledger::Kind::is_server);
+        let mut failure = Self::from(error);
+        if is_without_connection {
+            failure.message += "\n  No connection was had in time: the server does not answer, or has none left \
+                                (max_connections), or a pooler before it has none (default_pool_size in PgBouncer).";
+        }
         if is_of_server { failure.at("ledger", "ledger.url", url) } else { failure }
     }
 

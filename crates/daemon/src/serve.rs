@@ -520,8 +520,13 @@ fn not_opened(error: ledger::Error, config: &Config) -> Failure {
 }
 
 fn of_unwritable(reason: Unwritable, said: Option<&dyn std::error::Error>, url: &str) -> String {
+    let is_server = ledger::Kind::of(url).is_ok_and(ledger::Kind::is_server);
     let remedy = match reason {
         Unwritable::DiskFull => "Make room on the disk that it is on, and start again.",
+        Unwritable::ReadOnly if is_server => {
+            "If the server is a standby, name the primary in the URL, or promote it (pg_promote). If it is none, a setting \
+             makes it so: see default_transaction_read_only of the role, the database and the server."
+        }
         Unwritable::ReadOnly => "Let it take writes, of this user too, and start again.",
         Unwritable::InputOutput => "The system's log may say what is wrong with its disk, or its folder.",
         Unwritable::Denied => "Give the role SELECT, INSERT, UPDATE and DELETE on all tables of the ledger.",
@@ -565,6 +570,17 @@ mod tests {
         assert!(message.starts_with("the ledger's disk is full: (code: 13)"), "{message}");
         assert!(message.contains("\n  Make room") && message.contains("@h/led"), "{message}");
         assert!(!message.contains("secret"), "{message}");
+    }
+
+    #[test]
+    fn a_ledger_that_takes_reads_only_is_a_file_with_its_rights_or_a_server_with_its_settings() {
+        let server = of_unwritable(Unwritable::ReadOnly, None, "postgres://f@h/led");
+        assert!(
+            server.contains("pg_promote") && server.contains("default_transaction_read_only"),
+            "{server}"
+        );
+        let file = of_unwritable(Unwritable::ReadOnly, None, "sqlite:ledger.db");
+        assert!(file.contains("of this user too") && !file.contains("standby"), "{file}");
     }
 
     #[tokio::test(start_paused = true)]

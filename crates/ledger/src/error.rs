@@ -133,6 +133,12 @@ impl Error {
         }
     }
 
+    /// Whether no connection to the database was had in time.
+    #[must_use]
+    pub fn lacks_connection(&self) -> bool {
+        matches!(self.driver(), Some(sqlx::Error::PoolTimedOut))
+    }
+
     /// What the driver said, where it was the driver that failed.
     pub(crate) fn driver(&self) -> Option<&sqlx::Error> {
         match self {

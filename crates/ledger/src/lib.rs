@@ -134,6 +134,12 @@ impl Kind {
         }
     }
 
+    /// Whether it is a server, which may be on another machine.
+    #[must_use]
+    pub const fn is_server(self) -> bool {
+        matches!(self, Self::Postgres)
+    }
+
     /// The name in logs and in the ready line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -71,6 +71,18 @@ impl Authority {
         Ok(pair)
     }
 
+    /// Issues one for 127.0.0.1 and localhost that is an authority's itself, in files of this name.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue_authority(&self, name: &str) -> Result<Pair> {
+        let pair = self.pair(name);
+        let mut params = of_this_machine()?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        self.write(&pair, params)?;
+        Ok(pair)
+    }
+
     /// Issues another certificate in place of what these files hold.
     ///
     /// # Errors

@@ -73,3 +73,23 @@ async fn a_pooler_that_drops_the_options_of_the_url_is_refused_with_78_and_nothi
     drop(Setup::basic().unwrap().database(&direct).start().await.unwrap());
     assert_eq!(database.query(tables).unwrap()[0][0], "aside");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_with_one_connection_is_named_as_what_may_have_none_left() {
+    let (_database, pooler) = behind_with(PoolMode::Session, "default_pool_size = 1").await;
+    let setup = Setup::basic().unwrap().env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "3000");
+    let ended = setup.database(pooler.url()).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    assert!(ended.stderr.contains("default_pool_size"), "{}", ended.stderr);
+    let (_database, pooler) = behind_with(PoolMode::Transaction, "default_pool_size = 1").await;
+    assert_refused(Setup::basic().unwrap().database(pooler.url()), &["transaction pooling"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_gives_sessions_as_they_were_left_is_refused_with_78() {
+    let (_database, pooler) = behind_with(PoolMode::Session, "server_reset_query =").await;
+    let migrate = || Setup::command("migrate").database(pooler.url());
+    let first = migrate().run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    assert_refused(migrate(), &["server_reset_query = DISCARD ALL"]).await;
+}

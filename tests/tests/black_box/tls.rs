@@ -667,6 +667,21 @@ async fn a_postgresql_is_verified_by_its_certificate() {
     assert!(!ended.stdout.contains("ready"));
 }
 
+/// `openssl req -x509` makes such ones, and PostgreSQL's own clients take them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgresql_that_shows_an_authoritys_certificate_is_refused_with_what_it_is_to_show() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue_authority("server").unwrap();
+    let start = || Arc::new(Postgres::start_with_tls(&pair).unwrap());
+    let server = tokio::task::block_in_place(start);
+    let file = authority.file();
+    let url = format!("{}?sslmode=verify-full&sslrootcert={}", server.url("postgres"), file.display());
+    let setup = Setup::basic().unwrap().env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "3000").database(&url);
+    let ended = setup.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    refused(&ended, &["CA:TRUE", "CA:FALSE", "ledger.url"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_reached_from_elsewhere_needs_encryption_or_the_word_insecure() {
     let token = r#"[{"name":"t","token":"s3cret","scopes":["admin"]}]"#;

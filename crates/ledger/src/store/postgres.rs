@@ -39,9 +39,9 @@ const OPEN_MAX: Duration = Duration::from_millis(IDLE_IN_TRANSACTION_MS * 2 / 3)
 /// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
 /// outlasts a hung transaction.
 const LOCK_WAIT_MS: u64 = 2_000;
-/// Settings of sessions whose statements all have an index. A table may have been empty when a plan was made that is
-/// kept while it grows to millions of rows. What they read is little, so that compiling them takes longer than they do.
-const BY_INDEXES: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")];
+/// A setting of sessions whose statements all have an index. A table may have been empty when a plan was made that is kept
+/// while it grows to millions of rows.
+const BY_INDEXES: [(&str, &str); 1] = [("enable_seqscan", "off")];
 /// Settings of sessions whose statements all find a few rows by their keys. The table of unfinished jobs has no rows
 /// now and a million then, and what is known of it is always old: a plan that suits what it was would read all of what
 /// it is.

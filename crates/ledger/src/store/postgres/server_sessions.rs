@@ -28,11 +28,11 @@ const LOOKS: usize = 3;
 /// What every session has, whatever is the default of the role or the database. All statements are written for read committed:
 /// each one sees what was committed before it, and goes on with a row that another transaction has changed meanwhile. The
 /// sessions' own limits end a transaction that takes too long; a migration and a recovery take as long as they take. Servers
-/// before 17 have no `transaction_timeout`. The server ends no session that is idle: its next call would fail. A commit is
-/// answered once it is on the disk, and on that of a synchronous standby: `synchronous_commit` is set in any case, so that no
-/// later reload of the server's settings turns it off. Where it came from is kept for the look at the ledger's health, also in
-/// a session that a pooler gives again as it was.
-const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; SET idle_session_timeout = 0; \
+/// before 17 have no `transaction_timeout`. The server ends no session that is idle: its next call would fail. It compiles no
+/// statements: they read so little that this takes longer than they do. A commit is answered once it is on the disk, and on that
+/// of a synchronous standby: `synchronous_commit` is set in any case, so that no later reload of the server's settings turns it
+/// off. Where it came from is kept for the look at the ledger's health, also in a session that a pooler gives again as it was.
+const ALWAYS: &str = "SET default_transaction_isolation = 'read committed'; SET idle_session_timeout = 0; SET jit = off; \
      SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('transaction_timeout', true) <> '0'; \
      SELECT set_config('fencepost.commits_set_by', \
                        coalesce(nullif(current_setting('fencepost.commits_set_by', true), ''), source), false), \
@@ -131,10 +131,13 @@ pub(super) async fn refuse_shared(connect: &PgConnectOptions, session: &mut PgCo
     let own = process(session, PROCESS).await?;
     let mut second = PgConnection::connect_with(connect).await.map_err(read_failed)?;
     for _ in 0..LOOKS {
-        let others = process(&mut second, PROCESS_HELD).await?;
+        // Before it is asked again, which would wait for a pooler's only process.
+        if process(&mut second, PROCESS_HELD).await? == own {
+            return Err(shared());
+        }
         let again = process(session, PROCESS).await?;
         sqlx::raw_sql("ROLLBACK").execute(&mut second).await.map_err(read_failed)?;
-        if others == own || again != own {
+        if again != own {
             return Err(shared());
         }
     }
@@ -173,7 +176,7 @@ mod tests {
 
     fn sessions_at(url: &str) -> ServerSessions {
         let connect = PgConnectOptions::from_str(url).unwrap().extra_float_digits(None);
-        ServerSessions::named(&connect, "some name").with([("lock_timeout", 1_234)]).with([("jit", "off")])
+        ServerSessions::named(&connect, "some name").with([("lock_timeout", 1_234)])
     }
 
     /// Sessions begin with such a default.

@@ -25,13 +25,33 @@ const RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE";
 const OWN_SCHEMAS: [&str; 2] = ["fencepost", "fencepost_ledger"];
 /// What PostgreSQL says of a name that is taken: by a table, an index or a view; by a type or a trigger; by a function.
 const TAKEN: [&str; 3] = ["42P07", "42710", "42723"];
+/// What the driver says of a server that shows an authority's certificate as its own.
+const CERTIFICATE_OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+/// What PostgreSQL says of a statement that an earlier client of a pooler has prepared.
+const DUPLICATE_STATEMENT: &str = "42P05";
 /// What stands for a password that nobody knows here.
 const PASSWORD: &str = "'…'";
 
-/// The same failure; if the server lacks what only a person can give it, [`Error::Unprepared`], which says how.
+/// The same failure; if the server lacks what only a person can give it, [`Error::Unprepared`], which says how. Also of the
+/// server's certificate, or of a pooler, it says what is to be another.
 pub(super) fn explained(error: Error, connect: &PgConnectOptions) -> Error {
-    let Some(database) = error.driver().and_then(sqlx::Error::as_database_error) else { return error };
+    let Some(source) = error.driver() else { return error };
+    if let sqlx::Error::Io(source) = source
+        && source.to_string().contains(CERTIFICATE_OF_AUTHORITY)
+    {
+        let said = "the server shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it, which is not \
+                    taken: it must be one that an authority has signed, or a self-signed one with CA:FALSE";
+        return Error::unavailable(std::io::Error::new(source.kind(), said));
+    }
+    let Some(database) = source.as_database_error() else { return error };
     let code = database.code().unwrap_or_default().into_owned();
+    if code == DUPLICATE_STATEMENT {
+        return Error::Address(format!(
+            "the database URL leads to a pooler that gives sessions as other clients have left them ({}): set \
+             server_reset_query = DISCARD ALL in PgBouncer, which is its default",
+            database.message()
+        ));
+    }
     match repair(&code, database.message(), connect) {
         Some(sql) => unprepared(&format!("the database server refuses: {}", database.message()), &sql),
         None => error,
@@ -223,10 +243,19 @@ fn repair(code: &str, message: &str, connect: &PgConnectOptions) -> Option<Vec<S
             vec![format!("CREATE ROLE {role} LOGIN PASSWORD {PASSWORD};")]
         }
         "28000" if message.contains("not permitted to log in") => vec![format!("ALTER ROLE {role} LOGIN;")],
-        "28000" => vec![
-            format!("-- A line of pg_hba.conf must let the role {role} into the database {database}; then:"),
-            "SELECT pg_reload_conf();".to_owned(),
-        ],
+        "28000" => {
+            let mut lines = vec![
+                format!(
+                    "-- A line of pg_hba.conf must let the role {role} into the database {database}; then:"
+                ),
+                "SELECT pg_reload_conf();".to_owned(),
+            ];
+            if message.contains("no encryption") {
+                let by_tls = "-- or, where it has one for connections by TLS (hostssl): sslmode=verify-full in the URL";
+                lines.push(by_tls.to_owned());
+            }
+            lines
+        }
         // invalid_password; the server says the same where there is no such role
         "28P01" => vec![
             format!("CREATE ROLE {role} LOGIN PASSWORD {PASSWORD};"),
@@ -305,7 +334,12 @@ mod tests {
         let role = sql("28000", "role \"f\"p\" does not exist");
         assert_eq!(role, "CREATE ROLE \"f\"\"p\" LOGIN PASSWORD '…';");
         assert!(sql("28000", "role \"x\" is not permitted to log in").ends_with("LOGIN;"));
-        assert!(sql("28000", "no pg_hba.conf entry for host").contains("pg_hba.conf"));
+        let unadmitted = "no pg_hba.conf entry for host \"::1\", user \"x\", database \"led\", ";
+        for (encryption, by_tls) in [("no encryption", true), ("SSL encryption", false)] {
+            let lines = sql("28000", &format!("{unadmitted}{encryption}"));
+            assert!(lines.contains("SELECT pg_reload_conf();"), "{lines}");
+            assert_eq!(lines.contains("sslmode=verify-full"), by_tls, "{lines}");
+        }
         assert!(sql("28P01", "password authentication failed").contains("ALTER ROLE"));
         let schema = sql("42501", "permission denied for schema my");
         assert!(schema.ends_with("GRANT USAGE, CREATE ON SCHEMA \"my\" TO \"f\"\"p\";"), "{schema}");
@@ -369,6 +403,16 @@ mod tests {
         let refused = other_encoding("LATIN1", true, &connect).to_string();
         let (stop, name) = (refused.find("stop all instances"), refused.find("name that one"));
         assert!(stop.is_some() && stop < name && refused.contains("pg_dump"), "{refused}");
+    }
+
+    #[test]
+    fn the_certificate_of_an_authority_is_explained_once_and_may_be_another_one_later() {
+        let connect = PgConnectOptions::from_str("postgres://h/led").unwrap();
+        let said = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))";
+        let failed = || std::io::Error::new(std::io::ErrorKind::InvalidData, said);
+        let told = explained(Error::unavailable(failed()), &connect);
+        assert!(told.is_retryable() && told.to_string().ends_with("with CA:FALSE"), "{told}");
+        assert_eq!(explained(told.clone(), &connect).to_string(), told.to_string());
     }
 
     #[test]
