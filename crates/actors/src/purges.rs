@@ -13,8 +13,8 @@ const TOLD_AFTER: u32 = 3;
 /// Between two lines that tell of it, for one kind.
 const TOLD_EVERY: Duration = Duration::from_secs(300);
 
-/// What the purges of one kind come to. Each failure is counted. Where they repeat while the ledger answers, the log has a line
-/// at WARN, and one at INFO once a purge has succeeded again. The ledger itself logs an outage.
+/// What the purges of one kind come to. Each failure is counted. Where they repeat while the ledger answers, or takes too long
+/// for them, the log has a line at WARN, and one at INFO once a purge has succeeded again. The ledger itself logs an outage.
 #[derive(Debug)]
 pub struct PurgeWatch {
     pub(crate) of: &'static str,
@@ -43,7 +43,9 @@ impl PurgeWatch {
             return;
         };
         metrics::counter!("fencepost_purge_failures_total", "of" => of).increment(1);
-        if !error.is_away() && self.failed_at(Instant::now()) {
+        // What takes too long was sent on a connection that was well: during an outage there is none to be had.
+        let is_outage = error.is_away() && !error.is_late();
+        if !is_outage && self.failed_at(Instant::now()) {
             let failures = self.failures;
             tracing::warn!(of, failures, %error, "the purge fails again and again; what is old stays");
         }
@@ -126,6 +128,8 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
+
     use super::*;
 
     #[test]
@@ -191,11 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn no_purge_tells_of_an_outage_of_the_ledger() {
-        let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        for (error, is_told) in
-            [(ledger::Error::unavailable(lost()), false), (ledger::Error::aborted(lost()), true)]
-        {
+    fn purges_tell_of_what_takes_too_long_and_not_of_an_outage_of_the_ledger() {
+        let lost = || io::Error::from(ErrorKind::ConnectionRefused);
+        for (error, is_told) in [
+            (ledger::Error::unavailable(lost()), false),
+            (ledger::Error::unknown(lost()), false),
+            (ledger::Error::aborted(lost()), true),
+            // As a caller hears of a statement that takes too long: before the server has ended it.
+            (ledger::Error::unknown(io::Error::from(ErrorKind::TimedOut)), true),
+        ] {
             let (mut watch, failed) = (PurgeWatch::new("jobs"), Err::<(), _>(error));
             for _ in 0..TOLD_AFTER {
                 watch.saw(&failed);
