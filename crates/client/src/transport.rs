@@ -285,8 +285,7 @@ impl Client {
             let call = Call::get(&["v1", "cluster"], &[]);
             match client.attempt(&base, &call, &id, LOOK_MAX).await {
                 Ok(reply) => looking.found(reply.body, reply.ring),
-                // It would be refused again, as to a token without the scope `read`.
-                Err(failure) if !failure.error.is_retryable() => looking.refused(),
+                Err(failure) if is_refused_for_good(&failure.error) => looking.refused(),
                 // The next call looks again.
                 Err(_) => {}
             }
@@ -390,6 +389,17 @@ impl Client {
             }
         }
     }
+}
+
+/// Whether the same would be refused again, as to a token without the scope `read`. What the server itself has failed for, as a
+/// defect, may pass.
+fn is_refused_for_good(error: &Error) -> bool {
+    let has_failed = match error {
+        Error::Refused(problem) => problem.status >= 500,
+        Error::Unexpected { status, .. } => *status >= 500,
+        Error::Unreachable { .. } | Error::Lost { .. } | Error::Unusable(_) => false,
+    };
+    !has_failed && !error.is_retryable()
 }
 
 /// The body of an answer, which is not to be longer than [`ANSWER_BYTES_MAX`].

@@ -82,6 +82,22 @@ async fn a_token_that_may_not_read_the_ring_is_refused_once_and_its_calls_go_on(
 }
 
 #[tokio::test]
+async fn a_ring_that_a_defect_kept_from_being_read_is_read_again() {
+    let html = "<h1>no server</h1>".to_owned();
+    for failed in [refused(Code::Internal, None), Act::Answer(500, "", html)] {
+        let entry = StandIn::playing(vec![mode_on(FIRST), failed]).await;
+        let other = StandIn::playing(vec![]).await;
+        let client = client(&[&entry, &other]);
+        client.mode().await.unwrap();
+        let routes = client.routes.as_ref().unwrap();
+        let is_over = until(|| routes.look(Duration::ZERO).is_some());
+        tokio::time::timeout(PATIENCE, is_over).await.expect("it was answered");
+        assert_eq!(asked(&entry), ["/v1/config/mode", "/v1/cluster"]);
+        assert!(!routes.is_settled(&HeaderValue::from_static("7.1")) && !routes.is_refused());
+    }
+}
+
+#[tokio::test]
 async fn with_a_token_that_may_not_read_the_ring_a_silent_owner_is_not_looked_after() {
     let owner = StandIn::playing(vec![Act::Hold]).await;
     let Act::Answer(status, _, body) = owned_by(&owner.url, 1) else { unreachable!() };
