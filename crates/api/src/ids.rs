@@ -10,7 +10,7 @@ use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT, SEGMENT_TAGS_MAX, SEQUENCES_MAX};
 use domain::{SegmentTag, SequenceName, Timestamp};
-use ledger::{Put, SegmentChange, SequenceChange};
+use ledger::{Put, SegmentChange, SequenceChange, SequenceRecord};
 use wire::Code;
 use wire::ids as shape;
 
@@ -155,6 +155,33 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
         state.generators.segments.forget_below(&tag, start);
     }
     Ok(HttpResponse::Ok().json(to_wire::segment(&record, &state.generators.segments)))
+}
+
+/// Lists the sequences
+///
+/// Sequences come in the order of their names, each as the ledger has it. The list takes no number.
+#[utoipa::path(
+    get, path = "/v1/ids/sequences", tag = "ids", operation_id = "list_sequences",
+    params(
+        ("name" = Option<String>, Query, description = "Only the sequence of this name"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, description = LIMIT),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Sequence>)),
+)]
+pub async fn list_sequences(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["name", "cursor", "limit"])?;
+    let (limit, after) = (query.limit()?, query.cursor("q", |text| SequenceName::parse(text).ok())?);
+    let records = match query.get("name").map(SequenceName::parse).transpose()? {
+        Some(name) => {
+            let known = state.read(state.ledger.sequence(&name)).await?;
+            let is_behind = after.is_none_or(|after| name > after);
+            known.into_iter().filter(|_| is_behind).collect()
+        }
+        None => state.read(state.ledger.sequences(after.as_ref(), limit + 1)).await?,
+    };
+    let key = |record: &SequenceRecord| record.sequence.to_string();
+    Ok(HttpResponse::Ok().json(extract::page("q", records, limit, key, to_wire::sequence)))
 }
 
 /// Takes numbers of a sequence

@@ -101,6 +101,7 @@ use crate::{
         ids::list,
         ids::segment,
         ids::change_segment,
+        ids::list_sequences,
         ids::sequence,
         ids::change_sequence,
         ids::uuids,

@@ -173,6 +173,7 @@ routes! {
     Uuids = at("/v1/ids/uuid").get_alone(SUBMIT).without_ledger();
     Segments = at("/v1/ids/segments").get(SUBMIT).shared();
     Segment = at("/v1/ids/segments/{tag}").get_alone(SUBMIT).put(ADMIN);
+    Sequences = at("/v1/ids/sequences").get(SUBMIT);
     Sequence = at("/v1/ids/sequences/{name}").get_alone(SUBMIT).put(ADMIN);
     Snowflake = at("/v1/ids/snowflake/{id}").get(SUBMIT).without_ledger();
     LeafSegment = at("/api/segment/get/{tag}").get_alone(SUBMIT);
@@ -373,6 +374,8 @@ mod tests {
             ("/v1/signers/x/nonces/0", None),
             ("/v1/ids/segments", Some(Route::Segments)),
             ("/v1/ids/segments/order", Some(Route::Segment)),
+            ("/v1/ids/sequences", Some(Route::Sequences)),
+            ("/v1/ids/sequences/order", Some(Route::Sequence)),
             ("/api/segment/get/order", Some(Route::LeafSegment)),
             ("/api/segment/get/", None),
             ("/v2/signers", None),

@@ -466,6 +466,7 @@ fn handlers(route: Route, at: Served) -> Served {
         Route::Uuids => at.get(ids::uuids),
         Route::Segments => at.get(ids::list),
         Route::Segment => at.get(ids::segment).put(ids::change_segment),
+        Route::Sequences => at.get(ids::list_sequences),
         Route::Sequence => at.get(ids::sequence).put(ids::change_sequence),
         Route::Snowflake => at.get(ids::decode),
         Route::LeafSegment => at.get(ids::leaf_segment),

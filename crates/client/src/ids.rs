@@ -92,6 +92,16 @@ impl Ids<'_> {
         self.0.call(&Call::get(&["v1", "ids", "sequences", name], &[counted(count)])).await
     }
 
+    /// The sequences, in the order of their names, or the one of this name alone, if it exists. No number is taken.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` from a daemon of 0.1.0.
+    pub async fn sequences(&self, name: Option<&str>, page: &Page) -> Result<List<Sequence>> {
+        let mut query = page.query();
+        query.extend(name.map(|name| ("name", name.to_owned())));
+        self.0.call(&Call::get(&["v1", "ids", "sequences"], &query)).await
+    }
+
     /// Creates a sequence, or changes the fields that the request names.
     ///
     /// # Errors

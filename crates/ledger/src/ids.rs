@@ -262,6 +262,12 @@ pub trait Ids: Send + Sync {
     /// # Errors
     /// [`Error::Unavailable`] and defects.
     async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>>;
+
+    /// Lists sequences in the order of their names.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] and defects.
+    async fn sequences(&self, after: Option<&SequenceName>, limit: u32) -> Result<Vec<SequenceRecord>>;
 }
 
 /// A request for numbers of a sequence, as a batch.

@@ -138,6 +138,7 @@ async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
         of("id", "segment order".to_owned(), "\n"),
         of("id", "segments".to_owned(), "TAG "),
         of("id", "sequence invoice".to_owned(), "\n"),
+        of("id", "sequences".to_owned(), "SEQUENCE "),
         of("id", "uuid".to_owned(), "-"),
         of("id", "decode 7".to_owned(), "worker number"),
         of("lease", "list --kind instance".to_owned(), "RESOURCE"),

@@ -471,6 +471,9 @@ async fn the_commands_print_ids_a_line_each_or_the_answer_as_json() {
     assert_ne!(scrambled["ids"], scrambled["plain"]);
     assert_eq!(run("set-sequence invoice --start 7 --increment 2").await.0, Some(0));
     assert_eq!(lines(&run("sequence invoice --count 3").await.1), ["7", "9", "11"]);
+    let (_, looked, _) = run("sequences --name invoice --json").await;
+    assert_eq!(serde_json::from_str::<Value>(&looked).unwrap()["next"], "13", "a look takes none");
+    assert_eq!(lines(&run("sequence invoice").await.1), ["13"]);
     assert_eq!(lines(&run("uuid --version 4 --count 2").await.1).len(), 2);
     let flake = run("snowflake").await.1;
     let (code, parts, _) = run(&format!("decode {} --json", flake.trim())).await;

@@ -671,4 +671,7 @@ impl Ids for Flaky {
     async fn sequence(&self, name: &SequenceName) -> Result<Option<SequenceRecord>> {
         self.real.sequence(name).await
     }
+    async fn sequences(&self, after: Option<&SequenceName>, limit: u32) -> Result<Vec<SequenceRecord>> {
+        self.real.sequences(after, limit).await
+    }
 }

@@ -31,7 +31,7 @@ const ID_DIGITS: &str = "^(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})$";
 const SEALED: &str = "~[A-Za-z0-9_-]{39,}";
 
 /// The lists: the operation, what its cursors begin with, and the key that follows.
-const CURSORS: [(&str, &str, Key); 15] = [
+const CURSORS: [(&str, &str, Key); 16] = [
     ("list_audit", "a", Key::Digits),
     ("list_bulk", "b", Key::Uuid),
     ("list_checkpoints", "c", Key::FewDigits),
@@ -42,6 +42,7 @@ const CURSORS: [(&str, &str, Key); 15] = [
     ("list_plan_tasks", "k", Key::Digits),
     ("list_plans", "p", Key::Uuid),
     ("list_segments", "t", Key::Name(l::SEGMENT_TAG_CHARS_MAX)),
+    ("list_sequences", "q", Key::Name(l::SEQUENCE_NAME_CHARS_MAX)),
     ("list_sessions", "ses", Key::Name(l::SESSION_ID_CHARS_MAX)),
     ("list_signers", "s", Key::Name(l::SIGNER_ID_CHARS_MAX)),
     ("list_tenant_tasks", "h", Key::Uuid),
@@ -297,7 +298,7 @@ pub fn of_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         ("path", "resource") => text(json!({ "pattern": format!("^({})$", resource_of()) })),
         ("query", "owner") => text(safe(l::INSTANCE_ID_CHARS_MAX)),
         ("path", "tag") => text(safe(l::SEGMENT_TAG_CHARS_MAX)),
-        ("path", "name") => text(safe(l::SEQUENCE_NAME_CHARS_MAX)),
+        ("query" | "path", "name") => text(safe(l::SEQUENCE_NAME_CHARS_MAX)),
         ("query", "limit") => {
             let mut schema = whole("int32", 1, LIST_ITEMS_MAX.into());
             // A stream, which the same path may be asked for, takes none.
@@ -518,6 +519,7 @@ mod tests {
             (parameter("/v1/tenants/{tenant}", "get", "tenant"), tenant),
             (parameter("/v1/pools/{pool}/pause", "post", "pool"), pool),
             (parameter("/v1/ids/segments/{tag}", "get", "tag"), |text| SegmentTag::parse(text).is_ok()),
+            (parameter("/v1/ids/sequences", "get", "name"), |text| SequenceName::parse(text).is_ok()),
             (parameter("/v1/ids/sequences/{name}", "get", "name"), |text| SequenceName::parse(text).is_ok()),
             (parameter("/v1/signers", "get", "cursor"), |text| {
                 text.strip_prefix("s.").is_some_and(|rest| SignerId::parse(rest).is_ok())

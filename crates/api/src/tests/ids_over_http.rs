@@ -50,7 +50,8 @@ impl Subject {
         let status = answer.status().as_u16();
         if status == 200 && !path.contains("/snowflake/1") && body.is_none() && path != "/readyz" {
             let kept = answer.headers().get("cache-control").map(|value| value.to_str().unwrap().to_owned());
-            let is_list = path == "/v1/ids/segments";
+            let is_list =
+                ["/v1/ids/segments", "/v1/ids/sequences"].contains(&path.split('?').next().unwrap());
             assert_eq!(kept.as_deref(), (!is_list).then_some("no-store"), "{path}");
         }
         (status, media_type, String::from_utf8(read_body(answer).await.to_vec()).unwrap())
@@ -176,6 +177,23 @@ async fn sequences_count_as_they_are_told_and_end() {
     }
     assert_eq!(subject.noted().await, 1);
     assert_eq!(numbers(&subject.get(&format!("{path}?count=3")).await), [5, 8, 11]);
+    subject.put("/v1/ids/sequences/ticket", "{}").await;
+    for (query, names) in [
+        ("", "invoice ticket"),
+        ("?limit=1", "invoice"),
+        ("?cursor=q.invoice", "ticket"),
+        ("?name=invoice", "invoice"),
+        ("?name=invoice&cursor=q.invoice", ""),
+        ("?name=nobody-made-it", ""),
+    ] {
+        let list = subject.get(&format!("/v1/ids/sequences{query}")).await;
+        let items = list["items"].as_array().unwrap().iter();
+        let listed: Vec<_> = items.map(|item| item["name"].as_str().unwrap()).collect();
+        assert_eq!(listed.join(" "), names, "{query}");
+        assert_eq!(list["next_cursor"].as_str(), (query == "?limit=1").then_some("q.invoice"), "{query}");
+    }
+    let looked = subject.get("/v1/ids/sequences?name=invoice").await["items"][0].clone();
+    assert_eq!((&looked["next"], &looked["increment"]), (&"14".into(), &3.into()), "none is taken: {looked}");
     subject.put(path, r#"{"start":"9223372036854775800"}"#).await;
     assert_eq!(numbers(&subject.get(path).await), [9_223_372_036_854_775_800]);
     let (status, _, problem) = subject.send(Method::GET, &format!("{path}?count=10"), None).await;
@@ -236,6 +254,10 @@ async fn what_is_wrong_is_refused_in_words() {
         ("/v1/ids/sequences/a%2Fb", "sequence must be 1 to 128"),
         ("/v1/ids/uuid?version=1", "version must be 4 or 7"),
         ("/v1/ids/segments?cursor=x", "next_cursor"),
+        ("/v1/ids/sequences?cursor=t.a", "next_cursor"),
+        ("/v1/ids/sequences?name=", "sequence must be 1 to 128"),
+        ("/v1/ids/sequences?limit=0", "limit must be"),
+        ("/v1/ids/sequences?count=1", "unknown query parameter"),
         ("/api/segment/get/a%20b", "tag must be 1 to 128"),
         ("/api/segment/get/t?count=2", "unknown query parameter"),
     ] {

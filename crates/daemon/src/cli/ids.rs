@@ -72,6 +72,16 @@ pub enum Id {
         #[command(flatten)]
         shown: Shown,
     },
+    /// List the sequences; no number is taken
+    Sequences {
+        /// Only the sequence of this name
+        #[arg(long)]
+        name: Option<String>,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        shown: Shown,
+    },
     /// Create or change a segment (scope admin); options that are not given keep their values
     SetSegment {
         /// The tag

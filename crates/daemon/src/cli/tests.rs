@@ -91,6 +91,7 @@ fn nonce_commands_read_their_arguments() {
         "id uuid --version 4",
         "id decode 9223372036854775807",
         "id segments --limit 5",
+        "id sequences --name invoice --limit 5 -w",
         "id set-segment order --step 10 --start 5 --description text",
         "id set-sequence invoice --start 0 --increment 2",
         "node --exec cat",

@@ -2,7 +2,7 @@
 //! one id on each line.
 
 use client::wire::List;
-use client::wire::ids::{Segment, SegmentRequest, SequenceRequest, SnowflakeParts};
+use client::wire::ids::{Segment, SegmentRequest, Sequence, SequenceRequest, SnowflakeParts};
 
 use super::look::Look;
 use super::{connect, page, shown};
@@ -38,6 +38,11 @@ pub async fn run(command: Id) -> Result<(), Failure> {
         Id::Segments { paged, shown } => {
             let (client, page) = (connect(&shown.remote)?, page(paged));
             Look::list(segments_table).run(&shown, async || client.ids().segments(&page).await).await?;
+        }
+        Id::Sequences { name, paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            let read = async || client.ids().sequences(name.as_deref(), &page).await;
+            Look::list(sequences_table).run(&shown, read).await?;
         }
         Id::SetSegment { tag, step, start, description, remote } => {
             let request = SegmentRequest { step, start, description };
@@ -98,6 +103,18 @@ fn segments_table(list: &List<Segment>) -> String {
             segment.left.to_string(),
             shown::or_none(segment.seconds_left.map(|seconds| format!("{seconds:.0}"))),
             described(segment),
+        ]
+    })
+}
+
+fn sequences_table(list: &List<Sequence>) -> String {
+    shown::list(["SEQUENCE", "START", "NEXT", "INCREMENT", "CHANGED"], list, |sequence| {
+        [
+            sequence.name.clone(),
+            sequence.start.clone(),
+            sequence.next.clone(),
+            sequence.increment.to_string(),
+            sequence.updated_at.clone(),
         ]
     })
 }

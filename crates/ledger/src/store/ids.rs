@@ -30,6 +30,7 @@ const SEGMENT_CREATE: Statement = statement!(both "id_segment_create");
 const SEQUENCE_GRANT: Statement = statement!("id_sequence_grant");
 const SEQUENCE_KNOWN: Statement = statement!("id_sequence_known");
 const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
+const SEQUENCE_LIST: Statement = statement!(both "id_sequence_list");
 const SEQUENCE_LOCK: Statement = statement!("id_sequence_lock");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
 const SEQUENCE_CREATE: Statement = statement!(both "id_sequence_create");
@@ -151,6 +152,12 @@ impl Ids for Store {
 
     async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>> {
         self.record::<SequenceRow, _>(Way::Reads, self.ask(&SEQUENCE_SHOW).bind(sequence.as_str())).await
+    }
+
+    async fn sequences(&self, after: Option<&SequenceName>, limit: u32) -> Result<Vec<SequenceRecord>> {
+        let after = after.map_or("", SequenceName::as_str);
+        let ask = self.ask(&SEQUENCE_LIST).bind(after).bind(i64::from(limit));
+        records::all(self.all::<SequenceRow>(Way::Reads, ask).await?)
     }
 }
 

@@ -209,6 +209,24 @@ pub async fn tags_are_listed_by_name_and_cursor(b: Bench) {
     assert_eq!(b.ledger.segment(&tag("d")).await.unwrap(), None);
 }
 
+pub async fn sequences_are_listed_by_name_and_cursor(b: Bench) {
+    for name in ["b", "a", "c"] {
+        b.ledger.put_sequence(&sequence(name), &SequenceChange::default(), &by()).await.unwrap();
+    }
+    granted(&b, "b", 3).await;
+    let listed = async |after: Option<&str>, limit| {
+        let after = after.map(sequence);
+        let records = b.ledger.sequences(after.as_ref(), limit).await.unwrap();
+        records.into_iter().map(|record| (record.sequence.to_string(), record.next)).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let first = [("a".to_owned(), 1), ("b".to_owned(), 4)];
+        assert_eq!(listed(None, 2).await, first, "a look takes no number");
+    }
+    assert_eq!(listed(Some("b"), 2).await, [("c".to_owned(), 1)]);
+    assert!(listed(Some("c"), 2).await.is_empty());
+}
+
 /// What the audit has of changes: before and after, the newest first.
 async fn noted(b: &Bench) -> Vec<[Option<String>; 2]> {
     let entries = b.ledger.audits(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();

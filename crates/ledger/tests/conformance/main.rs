@@ -323,6 +323,7 @@ on_every_ledger! {
         the_start_of_a_tag_only_rises,
         a_change_is_noted_with_how_it_was_and_what_is_so_already_is_not,
         tags_are_listed_by_name_and_cursor,
+        sequences_are_listed_by_name_and_cursor,
         there_are_no_more_tags_than_there_may_be,
         a_sequence_rises_by_its_increment,
         a_sequence_ends_at_the_last_number_and_never_wraps,

@@ -275,6 +275,7 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         ("/v1/ids/snowflake/7".to_owned(), GET, "user"),
         ("/v1/ids/segments".to_owned(), GET, "user"),
         ("/v1/ids/segments/order".to_owned(), &["GET", "PUT"], "user"),
+        ("/v1/ids/sequences".to_owned(), GET, "user"),
         ("/v1/ids/sequences/invoice".to_owned(), &["GET", "PUT"], "user"),
         ("/v1/ids/uuid".to_owned(), &["GET"], "user"),
         ("/api/segment/get/order".to_owned(), &["GET"], "user"),

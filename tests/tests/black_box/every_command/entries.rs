@@ -159,6 +159,7 @@ fn of_ids(name: &str) -> Option<Entry> {
         "uuid" => reads("--count 2", "-", DOCUMENT),
         "decode" => reads("7", "worker number", DOCUMENT),
         "segments" => asks("", "TAG ", LINES, ("--cursor no", "invalid")),
+        "sequences" => asks("--name invoice", "SEQUENCE ", LINES, ("--name !", "invalid")),
         "set-segment" => asks("order", "step ", DOCUMENT, ("!", "invalid")),
         "set-sequence" => asks("invoice", "increment ", DOCUMENT, ("!", "invalid")),
         _ => return None,

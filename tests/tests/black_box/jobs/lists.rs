@@ -108,6 +108,8 @@ async fn every_other_list_is_page_by_page_what_it_is_at_once() {
         let segment = format!("/v1/ids/segments/t{n}");
         let made = rig.ask(0, "PUT", &segment, Some(&json!({"step": 100}))).await;
         assert_eq!(made.status, 200, "{}", made.text);
+        let made = rig.ask(0, "PUT", &format!("/v1/ids/sequences/t{n}"), Some(&json!({}))).await;
+        assert_eq!(made.status, 200, "{}", made.text);
         let task = json!({"tenant": format!("t{n}"), "stages": [{"name": "s", "payload": 1}]});
         rig.post(0, "/v1/plans", Some(&json!({"start": false, "tasks": [task]})), 201).await;
         rig.post(0, "/v1/bulk", Some(&json!({"action": "dismiss", "filter": {}})), 202).await;
@@ -118,6 +120,7 @@ async fn every_other_list_is_page_by_page_what_it_is_at_once() {
         ("/v1/signers/s0/nonces?status=HELD&", "nonce"),
         ("/v1/leases?kind=signer&", "resource"),
         ("/v1/ids/segments?", "tag"),
+        ("/v1/ids/sequences?", "name"),
         ("/v1/audit?action=set_segment&", "id"),
         ("/v1/bulk?", "id"),
         ("/v1/plans?", "id"),
