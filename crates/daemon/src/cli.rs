@@ -386,13 +386,17 @@ pub enum Nonce {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Confirm a signer's next nonce after the ledger was recovered (scope admin)
+    /// Confirm a signer's next nonce, or those of many, after the ledger was recovered (scope admin)
     Confirm {
         /// The signer
-        signer: String,
+        #[arg(required_unless_present = "file")]
+        signer: Option<String>,
         /// The nonce of the account's next transaction: above pending ones, and above all nonces that senders had
-        #[arg(value_parser = nonce())]
-        next_nonce: u64,
+        #[arg(required_unless_present = "file", value_parser = nonce())]
+        next_nonce: Option<u64>,
+        /// Confirm the signers of this file, each on a line `SIGNER NONCE`; `-` reads standard input. To repeat it is harmless
+        #[arg(short, long, value_name = "FILE", conflicts_with_all = ["signer", "next_nonce"])]
+        file: Option<PathBuf>,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,

@@ -1,6 +1,7 @@
 //! Drills: a backup is restored under running instances, and a file is put back. Nothing is granted until an operator
 //! has recovered the ledger, and nothing is granted twice afterwards.
 
+mod confirmations;
 mod dumps;
 mod failover;
 mod moves;

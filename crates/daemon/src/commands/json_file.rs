@@ -1,4 +1,4 @@
-//! JSON that a command reads from a file or from standard input.
+//! Files, most of them of JSON, that a command reads whole, or standard input in their place.
 
 use std::fmt;
 use std::fs::File;
@@ -20,19 +20,36 @@ const MARK: &[u8] = "\u{feff}".as_bytes();
 /// # Errors
 /// Wrong usage: the file cannot be read, is too long, or is not JSON of this shape, with the field, the line and the column.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let is_standard_input = path == Path::new("-");
-    let name: &dyn fmt::Display = if is_standard_input { &"standard input" } else { &path.display() };
-    let wrong = |why: &dyn fmt::Display| Failure::new(Exit::Usage, format!("{name}: {why}"));
-    let bytes = if is_standard_input { whole(io::stdin().lock()) } else { File::open(path).and_then(whole) };
-    let bytes = bytes.map_err(|error| wrong(&error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
-    }
+    let bytes = bytes(path)?;
     let mut reader = serde_json::Deserializer::from_slice(without_mark(&bytes));
     let value = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| wrong(&told(&error.path().to_string(), error.inner())))?;
-    reader.end().map_err(|error| wrong(&told(".", &error)))?;
+        .map_err(|error| wrong(path, &told(&error.path().to_string(), error.inner())))?;
+    reader.end().map_err(|error| wrong(path, &told(".", &error)))?;
     Ok(value)
+}
+
+/// All bytes of a file, or of standard input for `-`.
+///
+/// # Errors
+/// Wrong usage: the file cannot be read, or is too long.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes =
+        if is_standard_input(path) { whole(io::stdin().lock()) } else { File::open(path).and_then(whole) };
+    let bytes = bytes.map_err(|error| wrong(path, &error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong(path, &format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The wrong usage of a file, for this reason.
+pub fn wrong(path: &Path, why: &dyn fmt::Display) -> Failure {
+    let name: &dyn fmt::Display = if is_standard_input(path) { &"standard input" } else { &path.display() };
+    Failure::new(Exit::Usage, format!("{name}: {why}"))
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// The bytes of a file without a byte order mark at their beginning.

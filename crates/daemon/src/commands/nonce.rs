@@ -1,5 +1,7 @@
 //! `fencepost nonce …`: grant, settle, look, and decide.
 
+mod confirmations;
+
 use client::wire::nonces::{
     GrantRequest, NonceRecord, Policy, PolicyRequest, ResolveRequest, Settlement, SettlementResult, Signer,
 };
@@ -74,7 +76,11 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
             let answer = connect(&remote)?.set_policy(&signer, &request).await;
             shown::answered(remote.json, answer, |answer| shown::card(policy_lines(&answer.policy)))?;
         }
-        Nonce::Confirm { signer, next_nonce, yes, remote } => {
+        Nonce::Confirm { file: Some(file), yes, remote, .. } => {
+            confirmations::run(&confirmations::read(&file)?, yes, &remote).await?;
+        }
+        Nonce::Confirm { signer, next_nonce, yes, remote, .. } => {
+            let (signer, next_nonce) = signer.zip(next_nonce).expect("both are there, or a file");
             let client = connect(&remote)?;
             confirm::ask_at_terminal(yes, || {
                 format!("Nonces below {next_nonce} are consumed for good. Confirm it for {signer}?")
