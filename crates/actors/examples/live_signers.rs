@@ -30,6 +30,7 @@ async fn main() -> Result<(), Failure> {
         connections_max: 4,
         connect_timeout_ms: 10_000,
         call_timeout_ms: 60_000,
+        expected_id: None,
     };
     let ledger = ledger::open(&options).await?;
     let limits = Limits {

@@ -336,6 +336,7 @@ mod tests {
             connections_max: 2,
             connect_timeout_ms: 1_000,
             call_timeout_ms: 60_000,
+            expected_id: None,
         };
         let ledger = ledger::open(&options).await.unwrap();
         let (renewals, owner) = (Renewals::default(), InstanceId::parse("me-1").unwrap());

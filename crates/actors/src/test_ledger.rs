@@ -9,6 +9,7 @@ pub(crate) async fn open(folder: &TempDir) -> ledger::Handle {
         connections_max: 2,
         connect_timeout_ms: 5_000,
         call_timeout_ms: 5_000,
+        expected_id: None,
     };
     ledger::open(&options).await.unwrap()
 }

@@ -61,6 +61,7 @@ async fn ledger(dir: &TempDir) -> ledger::Handle {
         connections_max: 2,
         connect_timeout_ms: 5_000,
         call_timeout_ms: 5_000,
+        expected_id: None,
     };
     ledger::open(&options).await.unwrap()
 }

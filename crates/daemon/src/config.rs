@@ -207,6 +207,8 @@ pub struct Ledger {
     pub connections_max: u64,
     pub connect_timeout_ms: u64,
     pub call_timeout_ms: u64,
+    /// The id of the only ledger that may be opened; empty for any.
+    pub expected_id: String,
     /// The file that remembers how far the ledger had got; empty for none.
     pub witness_file: String,
     /// Whether to reach PostgreSQL on another machine without `sslmode=verify-full`.
@@ -222,6 +224,7 @@ impl Default for Ledger {
             connections_max: l::LEDGER_CONNECTIONS_MAX_DEFAULT,
             connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
             call_timeout_ms: l::CALL_TIMEOUT_MS_DEFAULT,
+            expected_id: String::new(),
             witness_file: l::WITNESS_FILE_DEFAULT.to_owned(),
             insecure: false,
             migrate: l::MIGRATE_DEFAULT.to_owned(),
@@ -237,6 +240,7 @@ impl Ledger {
             connections_max: u32::try_from(self.connections_max).expect("its range is checked"),
             connect_timeout_ms: self.connect_timeout_ms,
             call_timeout_ms: self.call_timeout_ms,
+            expected_id: (!self.expected_id.is_empty()).then(|| self.expected_id.clone()),
         }
     }
 

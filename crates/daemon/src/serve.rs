@@ -332,7 +332,8 @@ impl Daemon {
         // Nobody may be reading; that is no reason not to serve.
         let mut out = std::io::stdout();
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        tracing::info!(%url, instance = %id, mode, ledger, bus, version = version(), "ready");
+        let ledger_id = self.cluster.as_str();
+        tracing::info!(%url, instance = %id, mode, ledger, ledger_id, bus, version = version(), "ready");
         if mode != configured {
             tracing::info!(
                 mode,

@@ -40,6 +40,7 @@ fn main() {
         connections_max: 2,
         connect_timeout_ms: 5_000,
         call_timeout_ms: 5_000,
+        expected_id: None,
     };
     runtime.block_on(async {
         let ledger = ledger::open(&options).await.expect("a ledger");

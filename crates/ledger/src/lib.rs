@@ -108,6 +108,9 @@ pub struct Options {
     pub connect_timeout_ms: u64,
     /// How long one call may take, in milliseconds.
     pub call_timeout_ms: u64,
+    /// The id of the only ledger that may be opened ([`Identity::cluster`]); `None` for any. With it, nothing is made or changed
+    /// in a database that has another ledger or none: that is refused as [`Error::Migration`].
+    pub expected_id: Option<String>,
 }
 
 /// Which database it is.

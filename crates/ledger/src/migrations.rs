@@ -42,6 +42,7 @@ const LATER_TABLE: &str = "schema_migration";
 const READABLE_FROM: &str = "schema.readable_from";
 
 const TABLES: Statement = statement!("schema_tables");
+const IDENTITY: Statement = statement!(both "identity_show");
 const SETTING: Statement = statement!(both "setting_show");
 
 pub(crate) static POSTGRES: LazyLock<History> = LazyLock::new(|| History::of(POSTGRES_FILES));
@@ -62,6 +63,10 @@ pub enum Migrate {
 
 /// What to do where [`Migrate::Existing`] or [`Migrate::CheckExisting`] finds no ledger.
 pub(crate) const NAME_ANOTHER: &str = "name the one that is meant with --database-url or --config";
+
+/// What to do where there is another ledger than [`crate::Options::expected_id`] says, or none.
+pub(crate) const CORRECT_ONE: &str =
+    "correct ledger.url, or ledger.expected_id, which names the only one to open. Nothing was changed";
 
 /// All migrations for one database.
 pub(crate) struct History {
@@ -113,9 +118,10 @@ impl History {
     pub(crate) async fn lacks_postgres(
         &self,
         connection: &mut sqlx::PgConnection,
+        expected_id: Option<&str>,
         migrate: Migrate,
     ) -> Result<bool, MigrateFailure> {
-        let (tables, readable_from) = read_marks(&mut Session::Postgres(connection)).await?;
+        let (tables, readable_from) = read_marks(&mut Session::Postgres(connection), expected_id).await?;
         self.lacks(connection, tables, readable_from, migrate).await
     }
 
@@ -123,9 +129,10 @@ impl History {
     pub(crate) async fn settle_sqlite(
         &self,
         connection: &mut sqlx::SqliteConnection,
+        expected_id: Option<&str>,
         migrate: Migrate,
     ) -> Result<(), MigrateFailure> {
-        let (tables, readable_from) = read_marks(&mut Session::Sqlite(connection)).await?;
+        let (tables, readable_from) = read_marks(&mut Session::Sqlite(connection), expected_id).await?;
         if self.lacks(connection, tables, readable_from, migrate).await? {
             self.run(connection).await?;
         }
@@ -264,9 +271,16 @@ struct Tables {
     has_later: bool,
 }
 
-async fn read_marks(session: &mut Session<'_>) -> Result<(Tables, Option<i64>), MigrateFailure> {
+/// What the tables say of themselves, if they are those of the ledger that is expected.
+async fn read_marks(
+    session: &mut Session<'_>,
+    expected_id: Option<&str>,
+) -> Result<(Tables, Option<i64>), MigrateFailure> {
     let kind = session.kind();
     let (has_first, has_later, has_settings): (bool, bool, bool) = session.one(TABLES.on(kind)).await?;
+    if let Some(expected) = expected_id {
+        refuse_other_ledger(session, has_first, expected).await?;
+    }
     let mut readable_from = None;
     if has_settings {
         let setting = session.all::<(i64, String)>(SETTING.on(kind).bind(READABLE_FROM)).await?;
@@ -278,6 +292,26 @@ async fn read_marks(session: &mut Session<'_>) -> Result<(Tables, Option<i64>), 
         }
     }
     Ok((Tables { has_first, has_later }, readable_from))
+}
+
+/// Before any migration: one of the wrong ledger could not be undone.
+async fn refuse_other_ledger(
+    session: &mut Session<'_>,
+    has_tables: bool,
+    expected: &str,
+) -> Result<(), MigrateFailure> {
+    let mut found: Vec<(String, i64)> = Vec::new();
+    if has_tables {
+        let kind = session.kind();
+        found = session.all(IDENTITY.on(kind)).await?;
+    }
+    let found = match found.first() {
+        Some((id, _)) if id == expected => return Ok(()),
+        Some((id, _)) => format!("the ledger {id}"),
+        None => "no ledger".to_owned(),
+    };
+    let why = format!("the database has {found}, and the ledger {expected} is expected; {CORRECT_ONE}");
+    Err(MigrateFailure::Final(Error::Migration(why)))
 }
 
 fn named(versions: &[i64]) -> String {

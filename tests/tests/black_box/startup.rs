@@ -1,5 +1,6 @@
 //! From the command line to the ready line, or to an exit code that says why not.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -377,6 +378,28 @@ async fn a_check_of_the_tables_changes_nothing_and_says_what_is_missing() {
     let check = Setup::command("migrate").dir(dir.path()).arg("--check").run_to_end(PATIENCE).await.unwrap();
     assert_refused(&check, 78, &["there is no ledger"]);
     assert!(!dir.path().join("fencepost-data").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_on_another_ledger_than_the_expected_one_is_refused_and_makes_none() {
+    let expecting =
+        |dir: &Path, id: &str| Setup::basic().unwrap().dir(dir).env("FENCEPOST__LEDGER__EXPECTED_ID", id);
+    let dir = tempfile::tempdir().unwrap();
+    let mut instance = Setup::basic().unwrap().dir(dir.path()).start().await.unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    let witness = std::fs::read(dir.path().join("fencepost-data/witness")).unwrap();
+    let witness: serde_json::Value = serde_json::from_slice(&witness).unwrap();
+    let id = witness["cluster"].as_str().unwrap();
+    let log = instance.whole_log();
+    assert!(log.contains("ledger_id") && log.contains(id), "{log}");
+    let other = "0".repeat(32);
+    let ended = expecting(dir.path(), &other).run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&ended, 78, &[id, &other, "ledger.expected_id"]);
+    let empty = tempfile::tempdir().unwrap();
+    let ended = expecting(empty.path(), id).run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&ended, 78, &["there is no ledger", "ledger.expected_id"]);
+    assert!(!empty.path().join("fencepost-data/ledger.db").exists());
+    expecting(dir.path(), id).start().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -272,6 +272,7 @@ impl Ledger {
             connections_max: 2,
             connect_timeout_ms: 1_000,
             call_timeout_ms: 10_000,
+            expected_id: None,
         };
         Self { handle: ledger::open(&options).await.unwrap(), _folder: folder }
     }

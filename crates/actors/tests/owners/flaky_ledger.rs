@@ -22,6 +22,7 @@ impl FlakyLedger {
             connections_max: 4,
             connect_timeout_ms: 1_000,
             call_timeout_ms: 10_000,
+            expected_id: None,
         };
         let real = ledger::open(&options).await.unwrap();
         let plan = Arc::<Plan>::default();

@@ -43,6 +43,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         server.node_name.is_empty() || is_node_name(&server.node_name),
     );
     text("ledger.url", &config.ledger.url, is_ledger_url(&config.ledger.url));
+    let id = &config.ledger.expected_id;
+    text("ledger.expected_id", id, id.is_empty() || is_ledger_id(id));
     let witness = &config.ledger.witness_file;
     text("ledger.witness_file", witness, !witness.contains('\0'));
     text("ledger.migrate", &config.ledger.migrate, true);
@@ -152,6 +154,11 @@ fn is_ledger_url(text: &str) -> bool {
         return !path.is_empty() && !path.contains('\0') && !is_refused();
     }
     is_postgres_url(text)
+}
+
+/// Whether a ledger may have this id, which its migration makes.
+fn is_ledger_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_postgres_url(text: &str) -> bool {

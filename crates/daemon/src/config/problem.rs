@@ -114,6 +114,7 @@ pub(super) fn allowed(key: &str) -> String {
         "ids.worker" => {
             "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
         }
+        "ledger.expected_id" => "32 digits 0-9 and a-f, or empty for any ledger".to_owned(),
         "ids.file" | "ledger.witness_file" => "a path, or empty for no file".to_owned(),
         "server.insecure" | "ledger.insecure" | "bus.insecure" | "traces.insecure" => "true or false".to_owned(),
         "server.tls_certificate" | "server.tls_key" | "cluster.certificate" | "cluster.key" => {

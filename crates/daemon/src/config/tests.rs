@@ -307,6 +307,7 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
         ("FENCEPOST_DATABASE_URL", "sqlite:a.db?mode=ro", "ledger.url", "no ? and no #"),
         ("FENCEPOST_DATABASE_URL", "sqlite:file:a.db", "ledger.url", "by its path"),
         ("FENCEPOST_DATABASE_URL", "sqlite:/", "ledger.url", "a file, and no folder"),
+        ("FENCEPOST__LEDGER__EXPECTED_ID", "production", "ledger.expected_id", "32 digits 0-9 and a-f"),
         ("FENCEPOST__LEDGER__WITNESS_FILE", "a\0b", "ledger.witness_file", "a path, or empty"),
         ("FENCEPOST_REDIS_URL", "http://h", "bus.redis_url", "redis://"),
         ("FENCEPOST_REDIS_URL", "localhost:6379", "bus.redis_url", "redis://"),

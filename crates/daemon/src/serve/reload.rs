@@ -267,6 +267,7 @@ mod tests {
             connections_max: 2,
             connect_timeout_ms: 1_000,
             call_timeout_ms: 60_000,
+            expected_id: None,
         };
         let ledger = ledger::open(&options).await.unwrap();
         let [one, other] = ["one", "other"].map(|name| entry(&[], &[token(name, "s")]).unwrap());

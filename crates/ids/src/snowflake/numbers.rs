@@ -419,6 +419,7 @@ mod tests {
             connections_max: 2,
             connect_timeout_ms: 5_000,
             call_timeout_ms: 5_000,
+            expected_id: None,
         };
         LedgerNumbers {
             ledger: ledger::open(&options).await.unwrap(),

@@ -217,7 +217,7 @@ pub(super) async fn reach(
     migrate: Migrate,
 ) -> Result<Store> {
     let connect = connect_options(&options.url)?;
-    let schema = settle(&connect, options.connect_timeout_ms, migrate).await?;
+    let schema = settle(&connect, options, migrate).await?;
     let (watches, remembered) = (Watches::default(), Remembered::default());
     let sessions = |name: &str| {
         let sessions = ServerSessions::named(&connect, name).noted_by(&watches.outage).with([
@@ -288,11 +288,12 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
     warnings
 }
 
-/// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, but for a
-/// migration as long as it takes. Each migration is one transaction, and so are all of a new ledger: what is broken off is begun
-/// anew. Several instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as long
-/// as a session has it, and the last comers find all done. Answers the schema that the tables are in.
-async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<Option<String>> {
+/// Brings the tables up to date, or compares them with this binary, waiting for the server for `connect_timeout_ms` at most, but
+/// for a migration as long as it takes. Each migration is one transaction, and so are all of a new ledger: what is broken off is
+/// begun anew. Several instances may do so at once: the migrator takes a lock of the whole database, for which the others wait as
+/// long as a session has it, and the last comers find all done. Answers the schema that the tables are in.
+async fn settle(connect: &PgConnectOptions, options: &Options, migrate: Migrate) -> Result<Option<String>> {
+    let timeout_ms = options.connect_timeout_ms;
     let mut deadline = Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
@@ -301,7 +302,7 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
         let begun = Instant::now();
         let attempt = async {
             // A server that does not even refuse is waited for no longer than that.
-            let compared = timeout_at(deadline, compared(connect, migrate)).await;
+            let compared = timeout_at(deadline, compared(connect, options, migrate)).await;
             let (mut connection, schema, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
             let is_settled = !lacks || has_turn(&mut connection).await?;
             if lacks && is_settled {
@@ -351,6 +352,7 @@ async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
 /// long; only its locks, those of another instance's migration among them, must be had soon, which the server sees to.
 async fn compared(
     connect: &PgConnectOptions,
+    options: &Options,
     migrate: Migrate,
 ) -> Result<(PgConnection, Option<LedgerSchema>, bool)> {
     let session = ServerSessions::named(connect, "fencepost migration");
@@ -362,7 +364,9 @@ async fn compared(
     unprepared::refuse_hidden_ledger(connect, &mut connection).await?;
     unprepared::refuse_other_encoding(connect, &mut connection).await?;
     let schema = ledger_schema::found(&mut connection).await?;
-    let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, migrate).await.map_err(not_settled)?;
+    let expected_id = options.expected_id.as_deref();
+    let lacks = migrations::POSTGRES.lacks_postgres(&mut connection, expected_id, migrate).await;
+    let lacks = lacks.map_err(not_settled)?;
     if lacks && let Some(schema) = &schema {
         unprepared::refuse_other_program(schema, connect)?;
     }
@@ -387,7 +391,7 @@ pub(crate) fn explained(error: Error, url: &str) -> Error {
 
 /// Migrates without serving.
 pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
-    settle(&connect_options(&options.url)?, options.connect_timeout_ms, migrate).await.map(drop)
+    settle(&connect_options(&options.url)?, options, migrate).await.map(drop)
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub(super) async fn reach(
 ) -> Result<Store> {
     let path = path(&options.url)?;
     match migrate {
+        _ if options.expected_id.is_some() && !path.exists() => {
+            return Err(no_ledger(&path, migrations::CORRECT_ONE));
+        }
         Migrate::Check if !path.exists() => {
             return Err(no_ledger(&path, "run `fencepost migrate`, or start with --migrate auto"));
         }
@@ -50,7 +53,7 @@ pub(super) async fn reach(
     };
     lock::refuse_other_names(&path)?;
     let pools = Pools::open(path, options).await?;
-    settle(&pools, migrate).await?;
+    settle(&pools, options, migrate).await?;
     let watches = Watches::default();
     let committer = || Committer { pools: pools.clone(), watches: watches.clone() };
     let here = &[runtime::Handle::current()];
@@ -89,9 +92,11 @@ pub(super) async fn end_leases(pools: &Pools) -> Result<()> {
     Ok(())
 }
 
-async fn settle(pools: &Pools, migrate: Migrate) -> Result<()> {
+async fn settle(pools: &Pools, options: &Options, migrate: Migrate) -> Result<()> {
     let mut connection = pools.lend(Way::Writes).await?;
-    migrations::SQLITE.settle_sqlite(&mut connection, migrate).await.map_err(|failure| match failure {
+    let expected_id = options.expected_id.as_deref();
+    let settled = migrations::SQLITE.settle_sqlite(&mut connection, expected_id, migrate).await;
+    settled.map_err(|failure| match failure {
         MigrateFailure::Driver(source) => Error::unavailable(source),
         MigrateFailure::Final(error) => error,
     })

@@ -37,8 +37,13 @@ impl Bench {
     }
 
     async fn open(url: String, database: Option<Database>, folder: tempfile::TempDir) -> Self {
-        let options =
-            Options { url, connections_max: 8, connect_timeout_ms: 20_000, call_timeout_ms: 10_000 };
+        let options = Options {
+            url,
+            connections_max: 8,
+            connect_timeout_ms: 20_000,
+            call_timeout_ms: 10_000,
+            expected_id: None,
+        };
         let ledger = ledger::open(&options).await.unwrap();
         Self { ledger, options, database, _folder: folder }
     }

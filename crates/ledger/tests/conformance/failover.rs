@@ -87,6 +87,7 @@ async fn is_noticed(asks: impl AsyncFnOnce(Away)) {
         connections_max: 8,
         connect_timeout_ms: 20_000,
         call_timeout_ms: 20_000,
+        expected_id: None,
     };
     let ledger = ledger::open(&options).await.unwrap();
     let (me, s) = (owner("a"), signer("s"));
@@ -185,6 +186,7 @@ async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
         connections_max: 8,
         connect_timeout_ms: 20_000,
         call_timeout_ms: 20_000,
+        expected_id: None,
     };
     let ledger = ledger::open(&options).await.unwrap();
     let looks = async |known: Option<&Identity>| match ledger.witness(known).await.unwrap() {

@@ -346,5 +346,6 @@ on_every_ledger! {
         newer_tables_that_this_binary_cannot_read_are_refused,
         a_check_changes_nothing_and_refuses_older_tables_by_the_command_that_mends_them,
         a_check_creates_no_ledger,
+        another_ledger_than_the_expected_one_is_refused_and_none_is_made_in_its_place,
         durable_settings_raise_no_warning;
 }

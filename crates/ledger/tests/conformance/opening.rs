@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::Resource;
-use ledger::{Acquisition, Error, Kind, Migrate, Options};
+use ledger::{Acquisition, Error, Kind, Migrate, Options, Witness};
 use sqlx::Connection;
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
@@ -234,6 +234,46 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
     drop((database, _folder));
 }
 
+pub async fn another_ledger_than_the_expected_one_is_refused_and_none_is_made_in_its_place(b: Bench) {
+    let Bench { ledger, options, database, _folder } = b;
+    let Ok(Witness::Current(identity)) = ledger.witness(None).await else { panic!("nothing else is known") };
+    ledger.close().await;
+    let empty = match ledger.kind() {
+        Kind::Sqlite => None,
+        Kind::Postgres => Some(fresh().await),
+    };
+    drop(ledger);
+    let (id, other) = (identity.cluster, "0".repeat(32));
+    let expecting = |id: &str| Options { expected_id: Some(id.to_owned()), ..options.clone() };
+    ledger::open(&expecting(&id)).await.unwrap().close().await;
+    // A start that came as far as the migrations would try the one that it lacks.
+    execute(&options.url, "DELETE FROM _sqlx_migrations WHERE version = 13").await;
+    let margins = ledger::Margins { numbers: 0, lead_ms: 0 };
+    for refused in [
+        ledger::open(&expecting(&other)).await.err(),
+        opened_as_it_is(&expecting(&other)).await.err(),
+        ledger::migrate(&expecting(&other), Migrate::Auto).await.err(),
+        ledger::recover(&expecting(&other), Migrate::Auto, margins, &crate::bench::by()).await.err(),
+    ] {
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains(&id) && why.contains(&other) && why.contains("ledger.expected_id"), "{why}");
+    }
+    let url = empty.as_ref().map_or_else(|| format!("{}.new", options.url), |empty| empty.url().to_owned());
+    let nowhere = Options { url, ..expecting(&id) };
+    for refused in [
+        ledger::open(&nowhere).await.err(),
+        opened_as_it_is(&nowhere).await.err(),
+        ledger::migrate(&nowhere, Migrate::Auto).await.err(),
+    ] {
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("no ledger") && why.contains("ledger.expected_id"), "{why}");
+    }
+    let found = opened_as_it_is(&Options { expected_id: None, ..nowhere }).await.err();
+    let Some(Error::Migration(why)) = found else { panic!("{found:?}") };
+    assert!(why.contains("fencepost migrate"), "nothing was made: {why}");
+    drop((database, _folder));
+}
+
 #[tokio::test]
 async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_that_can() {
     let database = fresh().await;
@@ -242,7 +282,13 @@ async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_t
     let create =
         format!("CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
     execute(database.url(), &create).await;
-    let options = Options { url, connections_max: 2, connect_timeout_ms: LONG_MS, call_timeout_ms: LONG_MS };
+    let options = Options {
+        url,
+        connections_max: 2,
+        connect_timeout_ms: LONG_MS,
+        call_timeout_ms: LONG_MS,
+        expected_id: None,
+    };
     for refused in [
         ledger::open(&options).await.err(),
         opened_as_it_is(&options).await.err(),
@@ -332,6 +378,7 @@ async fn tables_of_another_program_are_not_taken_for_a_ledgers() {
         connections_max: 2,
         connect_timeout_ms: LONG_MS,
         call_timeout_ms: LONG_MS,
+        expected_id: None,
     };
     let theirs = "CREATE TABLE _sqlx_migrations (
                       version bigint PRIMARY KEY, description text NOT NULL, installed_on timestamptz DEFAULT now(),
@@ -377,6 +424,7 @@ async fn a_first_start_among_tables_of_the_same_names_leaves_nothing_behind() {
         connections_max: 2,
         connect_timeout_ms: LONG_MS,
         call_timeout_ms: LONG_MS,
+        expected_id: None,
     };
     execute(&options.url, "CREATE TABLE plan_event (id integer)").await;
     let there = "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace";
@@ -414,6 +462,7 @@ async fn a_schema_that_is_made_later_gets_no_part_of_a_ledger() {
         connections_max: 2,
         connect_timeout_ms: LONG_MS,
         call_timeout_ms: LONG_MS,
+        expected_id: None,
     };
     change(&format!("CREATE ROLE {role} LOGIN")).await;
     change(&format!("GRANT CREATE ON SCHEMA public TO {role}")).await;
@@ -653,6 +702,7 @@ async fn sessions_that_began_under_another_default_do_not_contradict_each_other(
         connections_max: 8,
         connect_timeout_ms: 20_000,
         call_timeout_ms: 10_000,
+        expected_id: None,
     };
     let altered = async |what: &str| {
         let alter = format!("EXECUTE format('ALTER DATABASE %I {what}', current_database())");
@@ -694,8 +744,13 @@ async fn what_reads_the_log_and_is_no_standby_is_not_warned_of() {
         (seeing, plain)
     });
     let opened = async |url: String| {
-        let options =
-            Options { url, connections_max: 8, connect_timeout_ms: 20_000, call_timeout_ms: 10_000 };
+        let options = Options {
+            url,
+            connections_max: 8,
+            connect_timeout_ms: 20_000,
+            call_timeout_ms: 10_000,
+            expected_id: None,
+        };
         ledger::open(&options).await.unwrap()
     };
     let by_all = opened(seeing.url().to_owned()).await;

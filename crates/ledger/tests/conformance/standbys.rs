@@ -37,6 +37,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
         connections_max: 8,
         connect_timeout_ms: 20_000,
         call_timeout_ms: 2_000,
+        expected_id: None,
     };
     let ledger = ledger::open(&options).await.unwrap();
     let me = owner("a");

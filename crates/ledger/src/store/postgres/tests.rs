@@ -60,6 +60,7 @@ async fn an_answer_that_gives_or_ends_ownership_or_makes_a_setting_has_a_mark() 
         connections_max: 8,
         connect_timeout_ms: 20_000,
         call_timeout_ms: 20_000,
+        expected_id: None,
     };
     let ledger = reach(&options, &[runtime::Handle::current()], Migrate::Auto).await.unwrap();
     // Before a look there is no server to compare with.

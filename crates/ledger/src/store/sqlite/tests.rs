@@ -24,7 +24,8 @@ const CALL_TIMEOUT_MS: u64 = 10_000;
 
 fn options(folder: &tempfile::TempDir, name: &str) -> Options {
     let url = format!("sqlite:{}", folder.path().join(name).display());
-    Options { url, connections_max: 2, connect_timeout_ms: 1_000, call_timeout_ms: CALL_TIMEOUT_MS }
+    let call_timeout_ms = CALL_TIMEOUT_MS;
+    Options { url, connections_max: 2, connect_timeout_ms: 1_000, call_timeout_ms, expected_id: None }
 }
 
 async fn opened(folder: &tempfile::TempDir) -> Store {
