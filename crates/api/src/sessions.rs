@@ -10,7 +10,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
 use domain::session::Ordering;
-use domain::{LaneId, Resource, SessionId};
+use domain::{LaneId, Resource, SessionId, TenantId};
 use ledger::{Opener, SessionFilter, SessionRecord};
 use tracing::Instrument;
 use wire::Code;
@@ -85,22 +85,28 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions",
     params(
         ("open" = Option<bool>, Query, description = "`true`: open sessions. `false`: closed ones"),
+        ("tenant" = Option<String>, Query, description = "Sessions of this tenant"),
         ("cursor" = Option<String>, Query, description = CURSOR),
         ("limit" = Option<u32>, Query, description = LIMIT),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::ListedSession>)),
 )]
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
-    let query = Query::read(&request, &["open", "cursor", "limit"])?;
+    let query = Query::read(&request, &["open", "tenant", "cursor", "limit"])?;
     let limit = query.limit()?;
     let open = query.flag("open")?;
     let principal = Principal::of(&request);
     let (sees, cursors) = (principal.sees(), Cursors::of("ses", &state.cursor_seal, &principal));
-    let (tenant, pool) = visibility::only(sees);
+    let asked = query.get("tenant").map(TenantId::parse).transpose()?;
+    let is_hidden = asked.as_ref().is_some_and(|tenant| !sees.tenants.have(Some(tenant.as_str())));
+    let (only_tenant, pool) = visibility::only(sees);
     let after = cursors.read(&query, |text| SessionId::parse(text).ok())?;
-    let filter = SessionFilter { open, tenant, pool, after, limit: 0 };
+    let filter = SessionFilter { open, tenant: asked.or(only_tenant), pool, after, limit: 0 };
     let incarnation = state.incarnation();
     let read = async |after: Option<SessionId>, limit| {
+        if is_hidden {
+            return Ok(Vec::new());
+        }
         let after = after.or_else(|| filter.after.clone());
         state.look_up(incarnation.jobs.sessions(&SessionFilter { after, limit, ..filter.clone() })).await
     };

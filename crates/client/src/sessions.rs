@@ -75,6 +75,8 @@ pub use socket::{JobSender, Remains, SessionSocket};
 pub struct SessionQuery {
     /// Only those that are open (`true`), or only those that are closed (`false`).
     pub open: Option<bool>,
+    /// Of this tenant only.
+    pub tenant: Option<String>,
     /// Which part.
     pub page: Page,
 }
@@ -119,6 +121,7 @@ impl Sessions<'_> {
     pub async fn list(&self, wanted: &SessionQuery) -> Result<List<ListedSession>> {
         let mut query = wanted.page.query();
         query.extend(wanted.open.map(|open| ("open", open.to_string())));
+        query.extend(wanted.tenant.clone().map(|tenant| ("tenant", tenant)));
         self.0.call(&Call::get(&["v1", "sessions"], &query)).await
     }
 

@@ -434,7 +434,8 @@ async fn sessions_are_listed_page_by_page() {
     for bad in [
         "/v1/sessions?open=yes",
         "/v1/sessions?cursor=j.x",
-        "/v1/sessions?tenant=acme",
+        "/v1/sessions?tenant=a/b",
+        "/v1/sessions?pool=p",
         "/v1/sessions?limit=0",
     ] {
         let reply = rig.ask(0, "GET", bad, None).await;
@@ -442,6 +443,11 @@ async fn sessions_are_listed_page_by_page() {
     }
     let table = ok(&url, "session", &["list"]).await;
     assert!(table.contains("closed  strict    acme    gpu"), "{table}");
+    let other = ok(&url, "session", &["open", "--tenant", "other"]).await.trim().to_owned();
+    assert_eq!(ids(&["--tenant", "other"]).await, [other]);
+    assert_eq!(ids(&["--tenant", "acme"]).await, made);
+    assert_eq!(ids(&["--tenant", "acme", "--closed"]).await, closed);
+    assert!(ids(&["--tenant", "nobody"]).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,6 +204,11 @@ async fn two_tenants_see_nothing_of_each_other_on_any_route() {
         let items = listed["items"].as_array().unwrap();
         assert_eq!((items.len(), listed["next_cursor"].is_string()), (1, count > 1), "{token}: {listed}");
         assert_eq!(items[0]["id"] == name("sessions"), token == "acme" || items[0]["tenant"] == "acme");
+        let (_, listed) = daemon.ask(token, "GET", "/v1/sessions?tenant=acme", None).await;
+        let items = listed["items"].as_array().unwrap().iter();
+        let ids: Vec<_> = items.map(|item| item["id"].as_str().unwrap().to_owned()).collect();
+        let seen = if token == "evil" { vec![] } else { vec![name("sessions")] };
+        assert_eq!((ids, &listed["next_cursor"]), (seen, &Value::Null), "{token}: {listed}");
     }
     for (path, body) in [
         ("/v1/jobs", json!({"payload": 1, "tenant": "acme", "pool": "evil"})),

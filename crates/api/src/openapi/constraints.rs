@@ -506,6 +506,7 @@ mod tests {
                 Resource::parse(text).is_ok_and(|resource| resource.kind() == ResourceKind::Signer)
             }),
             (parameter("/v1/jobs", "get", "tenant"), tenant),
+            (parameter("/v1/sessions", "get", "tenant"), tenant),
             (parameter("/v1/jobs", "get", "kind"), kind),
             (parameter("/v1/jobs", "post", "Idempotency-Key"), key),
             (parameter("/v1/leases", "get", "kind"), |text| ResourceKind::parse(text).is_ok()),

@@ -39,6 +39,9 @@ pub enum Session {
         /// Only closed sessions
         #[arg(long)]
         closed: bool,
+        /// Only sessions of this tenant
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]

@@ -124,7 +124,7 @@ fn nonce_commands_read_their_arguments() {
         "job bulk stop b",
         "session open --ordering results --idle-ms 1000 --pool p",
         "session list --open --limit 5 -w",
-        "session list --closed",
+        "session list --closed --tenant acme",
         "session show s -w",
         "session close a b --dry-run -y",
         "nodes list -w",

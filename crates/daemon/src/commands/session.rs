@@ -27,9 +27,9 @@ pub async fn run(command: Session) -> Result<(), Failure> {
             shown::answer(remote.json, &opened, |opened| format!("{}\n", opened.id));
             once::written(&key)
         }
-        Session::List { open, closed, paged, shown } => {
+        Session::List { open, closed, tenant, paged, shown } => {
             let client = connect(&shown.remote)?;
-            let query = SessionQuery { open: (open || closed).then_some(open), page: page(paged) };
+            let query = SessionQuery { open: (open || closed).then_some(open), tenant, page: page(paged) };
             Look::list(list).run(&shown, async || client.sessions().list(&query).await).await
         }
         Session::Show { session, shown } => {
