@@ -25,7 +25,7 @@ export function pages(world: World): [name: string, address: string, texts: stri
         ['signers', '#/signers', [signer, 'on expiry', 'holes', 'Holes are the released nonces']],
         ['signer', `#/signers/${signer}`, ['QUARANTINED', 'Next nonce', 'Holes', 'on expiry']],
         ['holes', `#/signers/${signer}?status=RELEASED`, ['RELEASED']],
-        ['ids', '#/ids', ['order', EVIL, 'Snowflake', 'Sequences are looked up by name']],
+        ['ids', '#/ids', ['order', EVIL, 'Snowflake', 'lists the sequences']],
         ['plans', '#/plans', [`roll out ${EVIL}`, 'upgrade', 'ATTENTION']],
         ['plan', `#/plans/${world.plan}`, ['globex', 'initech', 'created', 'globex / globex eu', 'the plan', 'Pause plan']],
         ['plan that failed', `#/plans/${world.failedPlan}`, ['Needs a person', 'umbrella']],

@@ -47,11 +47,11 @@ function Segments({ query }: { query: URLSearchParams }) {
     );
 }
 
-/** The API has no list of sequences, and a request for one by its name takes numbers of it. */
+/** The command lists them: a request for one by its name takes numbers of it. */
 function Sequences() {
     return (
         <p class="note">
-            Sequences are looked up by name, and a look takes a number: <code>fencepost id sequence NAME</code>. There is no list of them.
+            <code>fencepost id sequences</code> lists the sequences with their next numbers, and takes none.
         </p>
     );
 }
