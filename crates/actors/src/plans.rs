@@ -215,24 +215,37 @@ impl Plans {
     /// plans that are owned here, or those of them that the author's token has started here, have too many bytes, and what
     /// the ledger says.
     pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
+        self.create_by(new, By { author, ..By::default() }).await
+    }
+
+    /// The same where an operator asks: if the plan is made and started, the audit has its entry in the same commit.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub async fn create_for_operator(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
+        self.create_by(new, By { author, is_operator: true, ..By::default() }).await
+    }
+
+    async fn create_by(&self, new: NewPlan, by: By) -> Result<PlanId, Refusal> {
         let inner = &self.inner;
         let deadline = Instant::now() + inner.config.request_timeout;
         let task_id = || TaskId::from_u128(inner.jobs.new_id().as_u128());
         let tasks = new.tasks.into_iter().map(|task| TaskState::new(task_id(), Arc::new(task)));
         let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
         let made = domain::plan::PlanEvent::made(plan.status());
-        let (mut events, mut take) = (vec![made], Vec::new());
-        let token = author.principal.as_ref();
+        let (mut events, mut take, mut audit) = (vec![made], Vec::new(), None);
+        let token = by.author.principal.as_ref();
         let reserved = if new.is_started { inner.owned.reserve(&plan, token) } else { None };
         if new.is_started && reserved.is_none() {
             // A plan that was made before takes no room anew.
             return inner.kept_plan(new.key.as_ref()).await?.ok_or(Refusal::Overloaded);
         }
         if new.is_started {
+            audit = pending::entry(&Command::Start, &by, &plan);
             let now = inner.now().await?;
             let step = plan.apply(&Command::Start, now, &mut || inner.jobs.new_id());
             let mut step = step.map_err(Refusal::Refused)?;
-            if let Some(span) = author.traceparent {
+            if let Some(span) = by.author.traceparent {
                 step.continue_span(&Command::Start, span);
             }
             events.extend(step.writes.events);
@@ -246,7 +259,8 @@ impl Plans {
             lock_ms: inner.config.lock_ms(),
             events,
             key: new.key,
-            author,
+            author: by.author,
+            audit,
         };
         let inner = Arc::clone(inner);
         // A caller that gives up must not leave a plan that was made and not begun.

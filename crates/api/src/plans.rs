@@ -59,9 +59,17 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let has_key = key.is_some();
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
     let (plans, author) = (state.incarnation().plans.clone(), author(&request, None));
+    let is_operator = audit::is_operator(&request);
     let bytes = extract::kept_bytes(&request, &state.shares, length)?;
     // The plan is in memory until it is made, also where the caller leaves.
-    let made = uncut(async move { (plans.create(plan, author).await, bytes) });
+    let made = uncut(async move {
+        let made = if is_operator {
+            plans.create_for_operator(plan, author).await
+        } else {
+            plans.create(plan, author).await
+        };
+        (made, bytes)
+    });
     let (made, _bytes) = state.call(made).await;
     let id = made?;
     // Under a key it may have been made long ago: its stages may be in other pools since.

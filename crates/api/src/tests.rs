@@ -170,6 +170,7 @@ pub(crate) async fn make_plan(state: &State, n: u128, task: TaskSpec) -> PlanId 
         events: Vec::new(),
         key: None,
         author: Author::default(),
+        audit: None,
     };
     state.ledger.create_plan(new).await.unwrap();
     PlanId::from_u128(n)

@@ -49,6 +49,8 @@ pub struct NewPlan {
     pub key: Option<JobKey>,
     /// Who asked for it.
     pub author: Author,
+    /// What the audit says of it: written in the same commit.
+    pub audit: Option<AuditEntry>,
 }
 
 /// What became of a plan that was to be made.

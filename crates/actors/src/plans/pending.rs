@@ -66,7 +66,7 @@ impl Pending {
 
 /// What the audit says of a command: that an UNKNOWN stage is resolved, or a task retried, and what else an operator does to a
 /// plan or a task. Of that, `after` is the status that was asked for.
-fn entry(command: &Command, by: &By, plan: &PlanState) -> Option<AuditEntry> {
+pub(super) fn entry(command: &Command, by: &By, plan: &PlanState) -> Option<AuditEntry> {
     let author = &by.author;
     let found = |task| plan.place_of(task).map(|place| &plan.tasks[place]);
     let of_plan = |action, after: PlanStatus| {

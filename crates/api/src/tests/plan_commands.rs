@@ -161,6 +161,7 @@ async fn a_plan_that_nobody_has_owned_is_begun_by_whoever_takes_it_up() {
         events: started.writes.events,
         key: None,
         author: Author::default(),
+        audit: None,
     };
     let made = ledger.create_plan(rows).await.unwrap();
     assert!(matches!(made, ledger::PlanCreated::Made { .. }), "{made:?}");

@@ -44,6 +44,7 @@ fn rows(plan: &PlanState) -> NewPlan {
         events: vec![PlanEvent::made(plan.status())],
         key: None,
         author: Author::default(),
+        audit: None,
     }
 }
 

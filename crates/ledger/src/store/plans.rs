@@ -394,9 +394,9 @@ async fn keep(transaction: &mut Transaction<'_>, key: &JobKey, answer: String) -
     Ok(keep_keys(transaction, &[keeping]).await? == [true])
 }
 
-/// The rows of a new plan, its key and its locks: between BEGIN and COMMIT.
+/// The rows of a new plan, its key, its locks and its entry in the audit: between BEGIN and COMMIT.
 async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<Making> {
-    let NewPlan { plan, take, lock_ms, events, key, author } = new;
+    let NewPlan { plan, take, lock_ms, events, key, author, audit: entry } = new;
     let (kind, at) = (transaction.kind(), transaction.at());
     if let Some(key) = key
         && !keep(transaction, key, kept_plan_text(plan.id)).await?
@@ -426,6 +426,7 @@ async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<
         let events = [NewEvents::new(plan.id, events, author)];
         transaction.touch(tell(kind, &events).at(at)).await?;
     }
+    audit::add(transaction, entry.as_ref().as_slice()).await?;
     Ok(Making::Made { at: created_at.0, locks })
 }
 

@@ -3,14 +3,14 @@
 use domain::plan::{Command, Intent};
 use domain::{AuditEntry, Mode, SegmentTag, SequenceName, TenantId};
 use ledger::{
-    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, PAGE_BYTES_MAX, PlanBatch,
-    PlanVerdict, RECOVERED_TOKENS, SegmentChange, SequenceChange, Verdict,
+    AuditFilter, Author, Confirmation, Error, LockBreak, Margins, Migrate, NewPlan, PAGE_BYTES_MAX,
+    PlanBatch, PlanCreated, PlanVerdict, RECOVERED_TOKENS, SegmentChange, SequenceChange, Verdict,
 };
 use sqlx::Connection;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, by, new_grant, nonce, owner, signer};
 use crate::confirmations::{states, with_all_states};
-use crate::plan_owner::{PlanOwner, plan, plan_id, task_id};
+use crate::plan_owner::{PlanOwner, new_started, plan, plan_id, task_id};
 
 async fn subjects(b: &Bench, filter: AuditFilter) -> Vec<String> {
     let found = b.ledger.audits(&AuditFilter { limit: 100, ..filter }).await.unwrap();
@@ -44,6 +44,9 @@ async fn change_all(b: &Bench) -> Vec<Result<bool, Error>> {
     let step = PlanBatch { audit: Some(about("task:x")), ..step };
     let stepped = b.ledger.commit_plan(step).await;
     changed.push(stepped.map(|verdict| matches!(verdict, PlanVerdict::Written { .. })));
+    let started = NewPlan { audit: Some(about("plan:y")), ..new_started(&plan(2, &["y"])) };
+    let made = b.ledger.create_plan(started).await;
+    changed.push(made.map(|made| matches!(made, PlanCreated::Made { .. })));
     changed
 }
 
@@ -51,16 +54,17 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     for changed in change_all(&b).await {
         assert!(changed.unwrap());
     }
-    let all = ["task:x", "signer:s", "sequence:invoice", "segment:order", "config:pools", "config:mode"];
+    let all =
+        ["plan:y", "task:x", "signer:s", "sequence:invoice", "segment:order", "config:pools", "config:mode"];
     let all = all.map(|subject| format!("ops test {subject}"));
     assert_eq!(subjects(&b, AuditFilter::default()).await, all, "the newest first");
     for (filter, expected) in [
         (AuditFilter { subject: Some("segment:order".to_owned()), ..AuditFilter::default() }, 1),
-        (AuditFilter { principal: Some("ops".to_owned()), ..AuditFilter::default() }, 6),
+        (AuditFilter { principal: Some("ops".to_owned()), ..AuditFilter::default() }, 7),
         (AuditFilter { principal: Some("x".to_owned()), ..AuditFilter::default() }, 0),
-        (AuditFilter { action: Some("test".to_owned()), ..AuditFilter::default() }, 6),
+        (AuditFilter { action: Some("test".to_owned()), ..AuditFilter::default() }, 7),
         (AuditFilter { before: Some(0), ..AuditFilter::default() }, 0),
-        (AuditFilter { since: Some(domain::Timestamp::from_micros(1)), ..AuditFilter::default() }, 6),
+        (AuditFilter { since: Some(domain::Timestamp::from_micros(1)), ..AuditFilter::default() }, 7),
         (
             AuditFilter {
                 since: Some(domain::Timestamp::from_micros(4_000_000_000_000_000)),
@@ -77,14 +81,14 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     // A request that several instances note is noted once; two requests are not, whatever ids their caller gave them.
     b.ledger.audit(&about("node:n")).await.unwrap();
     b.ledger.audit_once(&about("node:n")).await.unwrap();
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 7);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 8);
     b.ledger.audit(&about("node:n")).await.unwrap();
     b.ledger.audit_once(&about("node:other")).await.unwrap();
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 9);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 10);
     assert_eq!(b.ledger.purge_audits(60_000, 100).await.unwrap(), 0);
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     assert_eq!(b.ledger.purge_audits(1, 4).await.unwrap(), 4);
-    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 5);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 6);
 }
 
 /// As of many pools, which each entry about them names as they were and as they are.
@@ -129,6 +133,7 @@ pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {
     assert_eq!(shown(&b).await, before);
     let unpaused = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
     assert_eq!(unpaused.intent, Intent::Run);
+    assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
 }
 
 /// Another hand changes the tables.

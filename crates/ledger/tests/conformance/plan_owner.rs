@@ -48,6 +48,7 @@ pub fn new(plan: &PlanState) -> NewPlan {
         events: Vec::new(),
         key: None,
         author: Author::default(),
+        audit: None,
     }
 }
 

@@ -44,8 +44,8 @@ async fn node(daemon: &Guarded, running: &Value) -> Socket {
     socket
 }
 
-/// The tasks of three tenants whose stages were running when the instance was killed: `t1`, whose stage is UNKNOWN, and `t2`
-/// and `t3`, whose stages may be run again.
+/// The tasks of three tenants, in plans of `user`, whose stages were running when the instance was killed: `t1`, whose stage is
+/// UNKNOWN, and `t2` and `t3`, whose stages may be run again.
 async fn interrupted(daemon: &mut Guarded) -> Vec<String> {
     let mut socket = node(daemon, &json!([])).await;
     let (mut tasks, mut running) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ async fn interrupted(daemon: &mut Guarded) -> Vec<String> {
         let on_unknown = if tenant == "t1" { "confirm" } else { "rerun" };
         let stage = json!({"name": "s0", "payload": 1, "on_unknown": on_unknown});
         let plan = json!({"start": true, "tasks": [{"tenant": tenant, "stages": [stage]}]});
-        let plan = daemon.done("root", "POST", "/v1/plans", plan).await["id"].as_str().unwrap().to_owned();
+        let plan = daemon.done("user", "POST", "/v1/plans", plan).await["id"].as_str().unwrap().to_owned();
         let (_, listed) = daemon.ask("root", "GET", &format!("/v1/plans/{plan}/tasks"), None).await;
         tasks.push(listed["items"][0]["id"].as_str().unwrap().to_owned());
         let dispatch = world::frame(&mut socket, "dispatch").await;
@@ -399,7 +399,8 @@ async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_about_a_task_has_an_entry_with_how_it_was_and_a_refused_one_has_none() {
     let ground = Ground::fresh();
-    let mut daemon = Guarded::on(ground.setup(), &json!([root()])).await;
+    let user = json!({"name": "user", "token": "user", "scopes": ["submit"]});
+    let mut daemon = Guarded::on(ground.setup(), &json!([root(), user])).await;
     let task = interrupted(&mut daemon).await.remove(0);
     let resolve = ("stages/1/resolve", json!({"outcome": "not_done", "reason": "looked"}));
     let retry = ("retry", json!({"from": "start", "reason": "again"}));
@@ -492,6 +493,26 @@ async fn what_an_operator_does_to_a_plan_is_in_the_audit_where_it_changes_someth
             if who == "root" {
                 expected.insert(0, json!([what, format!("{kind}:{id}"), before, after, what]));
             }
+        }
+        // One that is made and started at once is started as well: without its entry it is not made, and under its key it is
+        // made once.
+        let stage = json!({"name": "s0", "payload": 1, "requires": ["nobody-has-it"]});
+        let plan = json!({"start": true, "tasks": [{"tenant": format!("{who}-3"), "stages": [stage]}]});
+        let make = async || {
+            let address = daemon.instance.url().strip_prefix("http://").unwrap();
+            let request = Request::new("POST", "/v1/plans").token(who).header("idempotency-key", "k");
+            request.json(plan.to_string()).send(address).await
+        };
+        refuse_entries(&ground.database, true);
+        let refused = make().await;
+        refuse_entries(&ground.database, false);
+        assert_eq!(matches!(refused.status, 500 | 503), who == "root", "{refused:?}");
+        let made = make().await;
+        assert_eq!((made.status, &made.json()["status"]), (201, &json!("RUNNING")), "{made:?}");
+        assert_eq!(make().await.json()["id"], made.json()["id"]);
+        if who == "root" {
+            let subject = format!("plan:{}", made.json()["id"].as_str().unwrap());
+            expected.insert(0, json!(["start_plan", subject, "CREATED", "RUNNING", null]));
         }
     }
     let (_, listed) = daemon.ask("root", "GET", "/v1/audit?limit=1000", None).await;
