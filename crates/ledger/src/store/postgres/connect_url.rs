@@ -61,8 +61,21 @@ const OF_LIBPQ: [&str; 26] = [
     "target_session_attrs",
     "tcp_user_timeout",
 ];
-/// What each session gets another value of in any case, from the driver or from Fencepost.
-const OF_EACH_SESSION: [&str; 4] = ["application_name", "client_encoding", "DateStyle", "TimeZone"];
+/// What each session gets another value of in any case, from the driver or from Fencepost: it is all the same whether a pooler
+/// drops it.
+const OF_EACH_SESSION: [&str; 11] = [
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "TimeZone",
+    "default_transaction_isolation",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "jit",
+    "lock_timeout",
+    "statement_timeout",
+    "transaction_timeout",
+];
 /// The folders in which the driver looks for a server's socket if no host is named.
 const SOCKET_FOLDERS: [&str; 3] = ["/var/run/postgresql", "/private/tmp", "/tmp"];
 /// The host that the driver takes if none of them has one.
@@ -141,7 +154,8 @@ fn is_known(name: &str) -> bool {
     PARAMETERS.contains(&name) || name.starts_with("options[") && name.ends_with(']')
 }
 
-/// The settings that sessions are to begin with by the options of the URL and by `PGOPTIONS`, each with its last value.
+/// The settings that sessions are to have by the options of the URL and by `PGOPTIONS`, each with its last value. Those that each
+/// session gets another value of are left out.
 pub(super) fn session_settings(connect: &PgConnectOptions) -> Vec<(String, String)> {
     let mut words = words_of(connect.get_options().unwrap_or_default()).into_iter();
     let mut settings = Vec::<(String, String)>::new();

@@ -134,9 +134,10 @@ fn the_settings_that_the_options_of_a_url_name_are_read_as_the_server_reads_them
         ("?options=-c%20search_path%3Da,\\%20%22b\\\\c%22", &path),
         ("?options=-csearch-path%3Dx%20-S%2064%20--search_path%3Dy", &[("search_path", "y")]),
         (
-            "?options[lock_timeout]=1s&options[search_path]=x&options[Lock_Timeout]=2s",
-            &[("search_path", "x"), ("Lock_Timeout", "2s")],
+            "?options[work_mem]=1MB&options[search_path]=x&options[Work_Mem]=2MB",
+            &[("search_path", "x"), ("Work_Mem", "2MB")],
         ),
+        ("?options[Statement_Timeout]=5s&options=-c%20idle-in-transaction-session-timeout%3D1s", &[]),
         ("?options=-c%20timezone%3DJapan%20-c%20application_name%3Dx%20-c", &[]),
     ] {
         assert_eq!(settings(query), expected(wanted), "{query}");
