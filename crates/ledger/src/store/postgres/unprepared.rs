@@ -109,8 +109,10 @@ fn taken_schema(schema: &str, said: &str, connect: &PgConnectOptions) -> Error {
     let [first, second] = OWN_SCHEMAS;
     let own = if schema == first { second } else { first };
     let what = format!(
-        "there is no ledger, and in the schema {} none can be made beside the tables of another program: {said}. Nothing was \
-         made. Give the ledger a schema of its own, and name it in the database URL (options=-csearch_path%3D{own}).",
+        "the search_path leads to no ledger, and in the schema {} none can be made beside the tables of another program: \
+         {said}. Nothing was made. If the ledger is in another schema, name that one in the database URL \
+         (options=-csearch_path%3DNAME), and make none. Otherwise give it a schema of its own, and name this one \
+         (options=-csearch_path%3D{own}).",
         identifier(schema)
     );
     let create = [
@@ -384,6 +386,8 @@ mod tests {
             public.contains("in the schema \"public\"") && public.contains("relation \"job\""),
             "{public}"
         );
+        // It may be that the role lacks the path that leads to the ledger.
+        assert!(public.contains("If the ledger is in another schema"), "{public}");
         assert!(public.contains("options=-csearch_path%3Dfencepost)"), "{public}");
         assert!(public.ends_with("CREATE SCHEMA \"fencepost\" AUTHORIZATION \"f\"\"p\";"), "{public}");
         let own = refused("fencepost");
