@@ -12,6 +12,10 @@ use domain::InstanceId;
 
 /// How long an instance counts as here after it has said so: for as long as it says so three times.
 const HERE_FOR: Duration = Duration::from_secs(15);
+/// An instance must say that it is here so long after the look that found it to have ended, or later. What comes before may be
+/// late: an instance that waited for its ledger hears at once all that was said meanwhile, also by those that have ended since,
+/// and what an instance says may wait for its network.
+const SAID_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Instances that are remembered. Further ones are passed over.
 const HEARD_MAX: usize = 10_000;
 
@@ -20,8 +24,7 @@ const HEARD_MAX: usize = 10_000;
 pub(crate) struct OtherLedgers {
     /// Those that have said that they are here, each with when it did so last.
     heard: HashMap<InstanceId, Instant>,
-    /// Those of them that did not live by this ledger at the last look, each with when it had been heard last at the first look
-    /// that found it so.
+    /// Those of them that did not live by this ledger at the last look, each with when the first look was that found it so.
     ended: HashMap<InstanceId, Instant>,
 }
 
@@ -36,15 +39,15 @@ impl OtherLedgers {
     }
 
     /// Looks at who is here, given which instances may live by this ledger. Answers those that do not and have said again that
-    /// they are here since an earlier look found that, in order: one that has just ended says nothing more.
+    /// they are here so long after an earlier look found that, in order: one that has just ended says nothing more.
     pub(crate) fn look(&mut self, may_live: impl Fn(&InstanceId) -> bool, now: Instant) -> Vec<InstanceId> {
         self.heard.retain(|_, at| now.saturating_duration_since(*at) < HERE_FOR);
         let before = std::mem::take(&mut self.ended);
         let mut others = Vec::new();
         for (id, at) in self.heard.iter().filter(|(id, _)| !may_live(id)) {
-            let first = before.get(id).copied().unwrap_or(*at);
-            self.ended.insert(id.clone(), first);
-            if *at > first {
+            let found_at = before.get(id).copied().unwrap_or(now);
+            self.ended.insert(id.clone(), found_at);
+            if at.saturating_duration_since(found_at) >= SAID_AGAIN_AFTER {
                 others.push(id.clone());
             }
         }
@@ -88,15 +91,26 @@ mod tests {
             assert_eq!(others.look(lives, begun + second * after), [], "they may have ended since");
         }
         for name in ["b-1", "a-1", "lives-1"] {
-            says(&mut others, name, begun + second * 3);
+            says(&mut others, name, begun + second * 6);
         }
-        assert_eq!(others.look(lives, begun + second * 4), [id("a-1"), id("b-1")]);
-        assert_eq!(others.look(|_| true, begun + second * 5), [], "they have joined this ledger's instances");
-        assert_eq!(others.look(lives, begun + second * 6), [], "that counts from the look on that finds it");
-        says(&mut others, "a-1", begun + second * 7);
-        assert_eq!(others.look(lives, begun + second * 8), [id("a-1")]);
-        assert_eq!(others.look(lives, begun + second * 7 + HERE_FOR), [], "it is silent");
+        assert_eq!(others.look(lives, begun + second * 7), [id("a-1"), id("b-1")]);
+        assert_eq!(others.look(|_| true, begun + second * 8), [], "they have joined this ledger's instances");
+        assert_eq!(others.look(lives, begun + second * 9), [], "that counts from the look on that finds it");
+        says(&mut others, "a-1", begun + second * 14);
+        assert_eq!(others.look(lives, begun + second * 15), [id("a-1")]);
+        assert_eq!(others.look(lives, begun + second * 14 + HERE_FOR), [], "it is silent");
         assert!(others.heard.is_empty() && others.ended.is_empty());
+    }
+
+    #[test]
+    fn what_an_instance_said_before_it_ended_and_is_heard_late_says_nothing_of_another_ledger() {
+        let (mut others, begun, second) = (OtherLedgers::default(), Instant::now(), Duration::from_secs(1));
+        says(&mut others, "ends-1", begun);
+        assert_eq!(others.look(|_| false, begun + second), []);
+        for late in [1, 2, 5] {
+            says(&mut others, "ends-1", begun + second * late);
+            assert_eq!(others.look(|_| false, begun + second * late), [], "{late}");
+        }
     }
 
     #[test]
