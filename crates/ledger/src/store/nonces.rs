@@ -44,15 +44,16 @@ const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
 /// Of so many purges of keys one begins with the oldest keys: about one in an hour, with a purge every half minute.
 const KEY_PURGES_ANEW_EVERY: u32 = 100;
 
-/// How much older than what has just come of age the keys are, at most, with which a process goes on whose first step took too
-/// long: so many entries that others have deleted are passed over.
+/// How much older than what has just come of age the keys are, at most, with which a process goes on whose step took too long: so
+/// many entries that others have deleted are passed over.
 const KEY_PURGE_RECENT_MS: u64 = 300_000;
 
 /// From which moment on the next step of a purge of keys looks for old ones. What was deleted stays in the index until a vacuum
 /// removes it, which none does during a long `pg_dump`: a step that passes over millions of such entries takes longer than it
 /// may, each time. So each step goes on where the one before it ended, also the first one of a purge. That of a process which has
-/// deleted nothing yet may take too long: then the next one begins with keys that have just come of age. What stayed behind, as a
-/// key that another transaction had locked, is found by the purges that begin with the oldest keys.
+/// deleted nothing yet, or nothing for long while others did, may take too long: then the next one begins with keys that have
+/// just come of age. What stayed behind, as a key that another transaction had locked, is found by the purges that begin with the
+/// oldest keys.
 #[derive(Debug)]
 pub(super) struct KeyPurge(Mutex<KeyPurgePlace>);
 
@@ -81,15 +82,16 @@ impl KeyPurge {
         std::mem::replace(&mut place.next, furthest)
     }
 
-    /// Whether nothing was deleted yet, nor passed over.
-    fn has_no_place(&self) -> bool {
-        self.0.lock().furthest == EARLIEST
+    /// Whether the step after one that began with this moment, and failed, begins there again.
+    fn is_at(&self, from: Timestamp) -> bool {
+        self.0.lock().furthest == from
     }
 
-    /// The next steps begin with this moment, unless one has deleted something meanwhile.
-    fn pass_over(&self, until: Timestamp) {
+    /// The steps after one that began with `from` begin with this moment, if that is later, unless one has deleted something
+    /// meanwhile.
+    fn pass_over(&self, from: Timestamp, until: Timestamp) {
         let mut place = self.0.lock();
-        if place.furthest == EARLIEST {
+        if place.furthest == from && until > from {
             (place.furthest, place.next) = (until, until);
         }
     }
@@ -245,10 +247,10 @@ impl Nonces for Store {
 
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let old = |statement: &Statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
-        let ask = old(&KEY_PURGE).bind(Moment(self.key_purge.take()));
-        let kept: Result<Vec<(Moment,)>> = self.all(Way::Writes, ask).await;
-        if kept.as_ref().is_err_and(Error::is_late) && self.key_purge.has_no_place() {
-            self.pass_over_old_keys(age_ms).await?;
+        let from = self.key_purge.take();
+        let kept: Result<Vec<(Moment,)>> = self.all(Way::Writes, old(&KEY_PURGE).bind(Moment(from))).await;
+        if kept.as_ref().is_err_and(Error::is_late) && self.key_purge.is_at(from) {
+            self.pass_over_old_keys(from, age_ms).await?;
         }
         let kept = kept?;
         let purged = kept.len() as u64;
@@ -258,12 +260,12 @@ impl Nonces for Store {
 }
 
 impl Store {
-    /// Has the next purge of keys older than `age_ms` begin with those that have just come of age.
-    async fn pass_over_old_keys(&self, age_ms: u64) -> Result<()> {
+    /// Has the next purge of keys older than `age_ms` begin with those that have just come of age, and not with `from` again.
+    async fn pass_over_old_keys(&self, from: Timestamp, age_ms: u64) -> Result<()> {
         let (now,): (i64,) = self.one(Way::KeyReads, self.ask(&CLOCK)).await?;
         let before_ms = i64::try_from(age_ms.saturating_add(KEY_PURGE_RECENT_MS)).unwrap_or(i64::MAX);
         let until = now.saturating_sub(before_ms.saturating_mul(1_000));
-        self.key_purge.pass_over(Timestamp::from_micros(until).max(EARLIEST));
+        self.key_purge.pass_over(from, Timestamp::from_micros(until));
         Ok(())
     }
 
@@ -384,12 +386,12 @@ mod tests {
             }
         };
         end_many();
-        // One begins with the oldest keys, and fails.
+        // One begins with the oldest keys, and takes too long.
         assert_eq!(purge.take(), EARLIEST);
+        purge.pass_over(EARLIEST, at(9));
         end_many();
         assert_eq!(purge.take(), at(7));
         purge.note(None, false);
-        purge.pass_over(at(9));
         // Another one finds keys that stayed behind, and goes on behind them to its end.
         assert_eq!(purge.take(), EARLIEST);
         purge.note(Some(at(3)), true);
@@ -399,12 +401,12 @@ mod tests {
     }
 
     #[test]
-    fn a_purge_of_keys_whose_first_step_took_too_long_passes_over_what_is_old() {
+    fn a_purge_of_keys_of_which_a_step_took_too_long_passes_over_what_is_old() {
         let (purge, at) = (KeyPurge::default(), Timestamp::from_micros);
         assert_eq!(purge.take(), EARLIEST);
-        assert!(purge.has_no_place());
-        purge.pass_over(at(5));
-        assert!(!purge.has_no_place());
+        assert!(purge.is_at(EARLIEST));
+        purge.pass_over(EARLIEST, at(5));
+        assert!(!purge.is_at(EARLIEST));
         for _ in 1..KEY_PURGES_ANEW_EVERY {
             assert_eq!(purge.take(), at(5));
             purge.note(None, false);
@@ -414,5 +416,13 @@ mod tests {
         // This was the last of many, and what is old has its turn. It fails, and the place is not lost by that.
         assert_eq!(purge.take(), EARLIEST);
         assert_eq!(purge.take(), at(6));
+        // So does another one later, where others have deleted much meanwhile.
+        purge.pass_over(at(6), at(9));
+        assert_eq!(purge.take(), at(9));
+        purge.pass_over(at(9), at(8));
+        assert_eq!(purge.take(), at(9), "what is deleted is not looked at again");
+        purge.note(Some(at(10)), true);
+        purge.pass_over(at(9), at(12));
+        assert_eq!(purge.take(), at(10), "a step has gone on meanwhile");
     }
 }
