@@ -449,6 +449,9 @@ fn tell_configuration(loaded: &Loaded) {
     if let Some(warning) = unused_parameters(loaded) {
         tracing::warn!(warning, "a part of the ledger's URL has no effect");
     }
+    if let Some(warning) = ledger::place_warning(&config.ledger.url) {
+        tracing::warn!(warning, "the ledger may be lost where it is");
+    }
     if let Some(warning) = other_tokens(loaded) {
         tracing::warn!(warning, "the tokens are others than those of the configuration file");
     }

@@ -199,6 +199,16 @@ pub fn address(url: &str) -> Result<String> {
     }
 }
 
+/// What may become of an embedded ledger for the file system that it is on, or would be made on, with what to do; `None` where
+/// nothing is known against it, for a server, and for a URL that cannot be used.
+#[must_use]
+pub fn place_warning(url: &str) -> Option<String> {
+    match Kind::of(url).ok()? {
+        Kind::Sqlite => store::sqlite::place_warning(url),
+        Kind::Postgres => None,
+    }
+}
+
 /// What [`Ledger::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {

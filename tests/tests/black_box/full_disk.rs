@@ -152,6 +152,18 @@ async fn a_full_disk_under_the_file_refuses_writes_loses_nothing_and_heals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_a_restart_of_the_machine_loses_is_told_of_by_a_start_and_by_check_config() {
+    let disk = SmallDisk::mount(32 << 20);
+    let is_told = |log: &str| log.contains("fencepost-data/ledger.db is in memory (tmpfs)");
+    let check = Setup::command("check-config").dir(disk.path());
+    let checked = check.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(is_told(&checked.stderr), "before it is made: {checked:?}");
+    let instance = Setup::basic().unwrap().dir(disk.path()).start().await.unwrap();
+    until("the log says so", async || is_told(&instance.whole_log())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_start_on_a_full_disk_ends_as_where_the_ledger_is_away_and_one_with_room_serves() {
     let disk = SmallDisk::mount(32 << 20);
     let setup = || Setup::in_mode("worker-queue").unwrap().dir(disk.path());

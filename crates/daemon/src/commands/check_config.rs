@@ -24,6 +24,7 @@ pub fn run(command: CheckConfig) -> Result<(), Failure> {
     let others = other_ledger(&loaded).into_iter().chain(other_tokens(&loaded));
     let others = others.chain(unused_parameters(&loaded)).chain(file_warnings(&loaded.config));
     let others = others.chain(exposed_files(&loaded)).chain(short_keys(&loaded.config));
+    let others = others.chain(ledger::place_warning(&loaded.config.ledger.url));
     for warning in weak_tokens(&loaded.config).into_iter().chain(others) {
         shown::note(&format!("warning: {warning}\n"));
     }

@@ -3,6 +3,7 @@
 mod committer;
 mod lock;
 mod partial_file;
+mod place;
 mod pools;
 
 use std::io::ErrorKind;
@@ -160,6 +161,11 @@ fn path(url: &str) -> Result<PathBuf> {
         return Err(Error::Address(format!("the database URL {url} names a folder; name a file in it")));
     }
     Ok(PathBuf::from(path))
+}
+
+/// What may become of the ledger for the place that it is in; `None` where nothing is known against it.
+pub(crate) fn place_warning(url: &str) -> Option<String> {
+    place::warning(&path(url).ok()?)
 }
 
 /// Where the file is, by its own name: the same before it is made and after.

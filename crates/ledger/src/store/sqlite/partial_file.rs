@@ -147,7 +147,7 @@ fn is_at(path: &Path, file: &File) -> bool {
 }
 
 /// The path with this behind its name.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
