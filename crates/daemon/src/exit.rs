@@ -4,9 +4,12 @@
 //! get theirs from the code that fails.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ledger::Unwritable;
+use rustix::process::geteuid;
 
 use crate::config::redact;
 
@@ -146,8 +149,28 @@ impl From<ledger::Error> for Failure {
             let next = "Stop that process first, or start this one in a folder of its own, where its ledger and its witness file are.";
             return Self::new(exit, format!("{error}\n  {next}"));
         }
+        if let ledger::Error::File { path, source } = &error
+            && source.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            return Self::new(exit, format!("{error}\n  {}", owners(Path::new(path))));
+        }
         Self::new(exit, error)
     }
+}
+
+/// Whose a file is that this process may not use, or the folder that it would be in, and who this process is.
+fn owners(path: &Path) -> String {
+    let found = path.ancestors().find_map(|place| Some((place, std::fs::metadata(place).ok()?)));
+    let of_file = found.map(|(place, found)| {
+        let (user, mode) = (found.uid(), found.mode() & 0o7777);
+        format!(", and {} is the user {user}'s, with the mode {mode:04o}", place.display())
+    });
+    format!(
+        "This process is the user {}{}. The ledger's files are to be the daemon's user's: give them to it (chown), and run \
+         commands about the ledger as that user.",
+        geteuid().as_raw(),
+        of_file.unwrap_or_default()
+    )
 }
 
 impl From<bus::Error> for Failure {
@@ -272,6 +295,27 @@ mod tests {
         assert_eq!(Failure::from(ledger::Error::Migration("newer".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Address("?".to_owned())).exit, Exit::Config);
         assert_eq!(Failure::from(ledger::Error::Impossible("?".into())).exit, Exit::Software);
+    }
+
+    #[test]
+    fn a_file_of_the_ledger_that_is_denied_is_named_with_its_owner_and_that_of_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("ledger.db.lock");
+        std::fs::write(&lock, "").unwrap();
+        std::fs::set_permissions(&lock, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+        let message = |path: &Path, kind: io::ErrorKind| {
+            let source = Arc::new(io::Error::from(kind));
+            Failure::from(ledger::Error::File { path: path.display().to_string(), source }).message
+        };
+        let denied = message(&lock, io::ErrorKind::PermissionDenied);
+        let user = geteuid().as_raw();
+        let whose =
+            format!("the user {user}, and {} is the user {user}'s, with the mode 0640", lock.display());
+        assert!(denied.contains(&whose) && denied.contains("chown"), "{denied}");
+        let missing = message(&folder.path().join("none/copy.db"), io::ErrorKind::PermissionDenied);
+        let whose = format!("and {} is the user {user}'s", folder.path().display());
+        assert!(missing.contains(&whose), "{missing}");
+        assert!(!message(&lock, io::ErrorKind::StorageFull).contains("chown"));
     }
 
     #[test]

@@ -29,6 +29,6 @@ pub async fn run(command: Backup) -> Result<(), Failure> {
 
 /// What fails may be the copy: its disk may be full.
 fn not_copied(error: ledger::Error, file: &Path) -> Failure {
-    let message = format!("no copy was made at {}: {error}", file.display());
-    Failure { message, ..Failure::from(error) }
+    let Failure { exit, message } = Failure::from(error);
+    Failure::new(exit, format!("no copy was made at {}: {message}", file.display()))
 }
