@@ -72,7 +72,7 @@ pub(crate) const CORRECT_ONE: &str =
 pub(crate) struct History {
     first: Migrator,
     later: Migrator,
-    /// That the tables are older is logged once, not with each try at a database that is busy.
+    /// That the tables are older, or not there, is logged once, not with each try at a database that is busy.
     named: Once,
 }
 
@@ -203,15 +203,20 @@ impl History {
                 Err(MigrateFailure::Final(Error::Migration(why)))
             }
             Migrate::Auto | Migrate::Existing => {
-                if tables.has_first {
-                    let lacking = named(&difference.missing);
-                    self.named.call_once(|| {
+                let lacking = named(&difference.missing);
+                self.named.call_once(|| {
+                    if tables.has_first {
                         tracing::info!(
                             lacking,
                             "the tables are older than this binary and are brought up to date"
                         );
-                    });
-                }
+                    } else {
+                        // Of the wrong folder, volume or database this is the first sign.
+                        tracing::info!(
+                            "there is no ledger, and a new one is made: it grants everything from the first on"
+                        );
+                    }
+                });
                 Ok(true)
             }
         }

@@ -15,6 +15,8 @@ use crate::{patient, until};
 
 /// What the log says of settings under which commits may be lost.
 const MAY_LOSE_COMMITS: &str = "the database is not set to keep all commits";
+/// What the log says of the first start on a folder or a database.
+const NEW_LEDGER: &str = "there is no ledger, and a new one is made";
 
 async fn database() -> Database {
     tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
@@ -392,6 +394,7 @@ async fn a_start_on_another_ledger_than_the_expected_one_is_refused_and_makes_no
     let id = witness["cluster"].as_str().unwrap();
     let log = instance.whole_log();
     assert!(log.contains("ledger_id") && log.contains(id), "{log}");
+    assert!(log.contains(NEW_LEDGER), "{log}");
     let other = "0".repeat(32);
     let ended = expecting(dir.path(), &other).run_to_end(PATIENCE).await.unwrap();
     assert_refused(&ended, 78, &[id, &other, "ledger.expected_id"]);
@@ -399,7 +402,8 @@ async fn a_start_on_another_ledger_than_the_expected_one_is_refused_and_makes_no
     let ended = expecting(empty.path(), id).run_to_end(PATIENCE).await.unwrap();
     assert_refused(&ended, 78, &["there is no ledger", "ledger.expected_id"]);
     assert!(!empty.path().join("fencepost-data/ledger.db").exists());
-    expecting(dir.path(), id).start().await.unwrap();
+    let log = expecting(dir.path(), id).start().await.unwrap().whole_log();
+    assert!(!log.contains(NEW_LEDGER), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
