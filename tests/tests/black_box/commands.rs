@@ -50,6 +50,23 @@ async fn check_config_takes_the_commented_example_and_refuses_nonsense() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn check_config_takes_the_file_of_the_page_for_one_machine() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/one-machine.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, text) = page.split_once("```toml\n").unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fencepost.toml");
+    std::fs::write(&file, text).unwrap();
+    let ended = run(Setup::command("check-config").arg("--config").arg(file.to_str().unwrap())).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // Wherever a command is started, it means the same files.
+    for key in ["url = \"sqlite:/", "witness_file = \"/", "file = \"/"] {
+        assert!(ended.stdout.lines().any(|line| line.starts_with(key)), "{key}: {}", ended.stdout);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn check_config_and_serve_give_one_answer_about_a_witness_file_that_cannot_be_read() {
     for command in ["check-config", "serve"] {
         let setup = Setup::command(command).env("FENCEPOST__LEDGER__WITNESS_FILE", "/");

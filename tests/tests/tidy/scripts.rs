@@ -141,6 +141,22 @@ fn the_unit_of_systemd_starts_at_boot_is_tried_again_and_has_time_to_stop() {
 }
 
 #[test]
+fn the_page_for_one_machine_gives_the_ledger_a_volume_and_daemon_and_nodes_their_time() {
+    let page = std::fs::read_to_string(root().join("docs/one-machine.md")).unwrap();
+    let (_, compose) = page.split_once("```yaml\n").unwrap();
+    let (compose, _) = compose.split_once("```").unwrap();
+    assert!(compose.contains("volumes: [\"ledger:/var/lib/fencepost\"]"), "{compose}");
+    assert!(compose.contains("\nvolumes:\n  ledger: "), "the volume has a name: {compose}");
+    assert_eq!(compose.matches("stop_grace_period: 50s").count(), 2, "{compose}");
+    assert_eq!(compose.matches("healthcheck: {disable: true}").count(), 1, "the node's: {compose}");
+    let (_, unit) = page.split_once("```ini\n").unwrap();
+    let (unit, _) = unit.split_once("```").unwrap();
+    for line in ["After=fencepost.service", "KillMode=mixed", "TimeoutStopSec=50"] {
+        assert!(unit.lines().any(|found| found == line), "{line}: {unit}");
+    }
+}
+
+#[test]
 fn the_folders_that_the_image_makes_are_its_users_alone() {
     let text = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
     let made: Vec<_> = text.lines().filter(|line| line.contains("install -d ")).collect();
