@@ -12,8 +12,8 @@ use super::file_error;
 use super::partial_file::with_suffix;
 use crate::Result;
 
-/// The types of file systems that are another machine's or another program's, by the numbers and names of Linux. Shared folders of
-/// virtual machines and of containers on macOS and Windows are among them.
+/// The types of file systems that are another machine's or another program's, by the numbers and names of Linux. Shared
+/// folders of virtual machines and of containers on macOS and Windows are among them.
 const REMOTE: [(u32, &str); 8] = [
     (0x6969, "nfs"),
     (0x517b, "smb"),
@@ -51,8 +51,8 @@ fn why_doubtful(file_system: u32) -> Option<String> {
     };
     if let Some(name) = named(&REMOTE) {
         return Some(format!(
-            "is on a file system that is not this machine's own ({name}): it may lose what was committed, or let two daemons have \
-             the file at the same time. Put it on a disk of this machine"
+            "is on a file system that is not this machine's own ({name}): it may lose what was committed, or let two \
+             daemons have the file at the same time. Put it on a disk of this machine"
         ));
     }
     if let Some(name) = named(&IN_MEMORY) {
@@ -69,8 +69,8 @@ fn why_doubtful(file_system: u32) -> Option<String> {
     })
 }
 
-/// Refuses a ledger of which this process may not read the file, its log, or the log's index. SQLite says no more of it than that it
-/// cannot open the file, as where a disk answers with errors.
+/// Refuses a ledger of which this process may not read the file, its log, or the log's index. SQLite says no more of it than
+/// that it cannot open the file, as where a disk answers with errors.
 pub(super) fn refuse_unreadable(path: &Path) -> Result<()> {
     let is_denied = |file: &Path| access(file, Access::READ_OK) == Err(Errno::ACCESS);
     match denied(path, is_denied) {
