@@ -263,7 +263,7 @@ async fn a_search_path_that_is_changed_meanwhile_leads_to_no_other_tables() {
         .await;
         assert_eq!(b.ledger.check().await.unwrap().unwritable, None);
     }
-    assert_eq!(b.ledger.signer(&s).await.unwrap().unwrap().next_nonce, 4);
+    assert_eq!(b.last(&s).await, Some(3));
     by_hand(&b, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 

@@ -203,8 +203,8 @@ pub struct TaskDefinition {
     pub checkpoint_version: u32,
     /// The number of the definition. 1 is the definition in the plan; each correction has the next number.
     pub definition: u32,
-    /// All stages, in order, as a retry takes them. Each has all fields of a stage, but for `requires`, `pool` and `route` that it
-    /// does not ask for.
+    /// All stages, in order, as a retry takes them. Each has all fields of a stage, but for `requires`, `pool` and `route`
+    /// that it does not ask for.
     // As they were written: of a newer daemon they may have more than a `StageRequest`, which a retry must not lose.
     #[schema(value_type = Vec<StageRequest>, min_items = 1, max_items = 100)]
     pub stages: Vec<Json>,
