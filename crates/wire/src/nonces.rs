@@ -171,6 +171,7 @@ pub enum SettlementResult {
     /// The settlement is accepted.
     Settled {
         /// The nonce.
+        #[schema(minimum = 0, maximum = 9007199254740991u64)]
         nonce: u64,
         /// The state of the nonce.
         #[serde(deserialize_with = "lenient::read")]
@@ -179,6 +180,7 @@ pub enum SettlementResult {
     /// The settlement is refused and changed nothing.
     Refused {
         /// The nonce.
+        #[schema(minimum = 0, maximum = 9007199254740991u64)]
         nonce: u64,
         /// `stale_hold` or `already_settled`. Newer daemons may have further codes.
         #[schema(value_type = Code)]
@@ -249,6 +251,7 @@ pub struct NonceAnswer {
     /// The signer.
     pub signer: String,
     /// The nonce.
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub nonce: u64,
     /// The state of the nonce.
     #[serde(deserialize_with = "lenient::read")]
@@ -297,6 +300,7 @@ pub struct PolicyRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
     /// The first nonce of the signer.
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub first_nonce: u64,
     /// The length of a hold whose request names none, in milliseconds. `null` means the daemon's
     /// configuration.
@@ -370,6 +374,7 @@ pub struct ConfirmRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NonceRecord {
     /// The nonce.
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub nonce: u64,
     /// The state of the nonce.
     #[serde(deserialize_with = "lenient::read")]

@@ -237,6 +237,7 @@ pub struct Problem {
     pub max_in_flight: Option<u64>,
     /// `conflict` of a policy: the signer's first nonce, which cannot change any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub first_nonce: Option<u64>,
     /// `tenant_locked`: the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -259,6 +259,7 @@ mod tests {
     use std::path::Path;
 
     use wire::events::{DIGEST_EVENT, EventKind};
+    use wire::limits::NONCE_MAX;
 
     use super::*;
 
@@ -282,6 +283,25 @@ mod tests {
             found.push((place, value));
         }
         found
+    }
+
+    #[test]
+    fn nonces_have_the_same_bound_in_requests_and_answers() {
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let mut with_nonces = BTreeSet::new();
+        for (name, schema) in schemas {
+            for field in ["nonce", "first_nonce"] {
+                let property = &schema["properties"][field];
+                if property.is_object() {
+                    assert_eq!(property["maximum"], NONCE_MAX, "{name}.{field}: {property}");
+                    with_nonces.insert(name.as_str());
+                }
+            }
+        }
+        for name in ["NonceRecord", "NonceAnswer", "Policy", "Settlement", "SettlementResult_Refused"] {
+            assert!(with_nonces.contains(name), "{name}: {with_nonces:?}");
+        }
     }
 
     #[test]

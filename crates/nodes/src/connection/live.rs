@@ -395,7 +395,7 @@ impl Live {
                 self.unacknowledged = 0;
                 Ok(vec![Effect::Rejected { slot, reason }])
             }
-            Some(_) => Err(format!("{slot} is rejected after it was acknowledged")),
+            Some(_) => Err(format!("{slot} is rejected after it was acknowledged or listed")),
             None => self.unknown(slot),
         }
     }
