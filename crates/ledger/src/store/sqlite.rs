@@ -53,7 +53,7 @@ pub(super) async fn reach(
         false => None,
     };
     lock::refuse_other_names(&path)?;
-    place::refuse_unreadable(&path)?;
+    place::refuse_denied(&path, true)?;
     let pools = Pools::open(path, options).await?;
     settle(&pools, options, migrate).await?;
     let watches = Watches::default();
@@ -112,7 +112,7 @@ pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
         return Err(no_ledger(&path, migrations::NAME_ANOTHER));
     }
     lock::refuse_other_names(&path)?;
-    place::refuse_unreadable(&path)?;
+    place::refuse_denied(&path, false)?;
     let partial = PartialFile::create(copy).map_err(|source| file_error(copy, source))?;
     // SQLite takes a relative path that begins with `file:` for a URI, and writes another file.
     let whole = std::path::absolute(partial.path()).map_err(|source| file_error(copy, source))?;

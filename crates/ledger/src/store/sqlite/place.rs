@@ -1,11 +1,11 @@
-//! Where the file is: whether that place keeps what is committed and honours locks, and whether this process may read it there.
+//! Where the file is: whether that place keeps what is committed and honours locks, and whether this process may use it there.
 //!
 //! What must never live here: a refusal by the kind of a file system. Its name proves nothing; people are told of it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access, statfs};
+use rustix::fs::{Access, AtFlags, CWD, accessat, statfs};
 use rustix::io::Errno;
 
 use super::file_error;
@@ -69,10 +69,12 @@ fn why_doubtful(file_system: u32) -> Option<String> {
     })
 }
 
-/// Refuses a ledger of which this process may not read the file, its log, or the log's index. SQLite says no more of it than
-/// that it cannot open the file, as where a disk answers with errors.
-pub(super) fn refuse_unreadable(path: &Path) -> Result<()> {
-    let is_denied = |file: &Path| access(file, Access::READ_OK) == Err(Errno::ACCESS);
+/// Refuses a ledger of which this process may not read the file, its log, or the log's index, nor write them where it `writes`.
+/// SQLite says no more of it than that it cannot open the file, as where a disk answers with errors, or that it is read-only.
+pub(super) fn refuse_denied(path: &Path, writes: bool) -> Result<()> {
+    let wanted = if writes { Access::READ_OK | Access::WRITE_OK } else { Access::READ_OK };
+    // As the process opens files: with its capabilities, which count for nothing where its real user is asked about.
+    let is_denied = |file: &Path| accessat(CWD, file, wanted, AtFlags::EACCESS) == Err(Errno::ACCESS);
     match denied(path, is_denied) {
         Some(file) => Err(file_error(&file, ErrorKind::PermissionDenied.into())),
         None => Ok(()),
@@ -117,13 +119,15 @@ mod tests {
     }
 
     #[test]
-    fn each_file_of_a_ledger_must_be_readable_and_none_need_be_there() {
+    fn no_file_of_a_ledger_may_be_denied_and_none_need_be_there() {
         let path = Path::new("/none/ledger.db");
         assert_eq!(denied(path, |_| false), None);
         for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
             let is_denied = |file: &Path| file.file_name().is_some_and(|found| found == name);
             assert_eq!(denied(path, is_denied), Some(path.with_file_name(name)));
         }
-        refuse_unreadable(path).unwrap();
+        for writes in [true, false] {
+            refuse_denied(path, writes).unwrap();
+        }
     }
 }
