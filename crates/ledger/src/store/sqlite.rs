@@ -33,14 +33,15 @@ pub(super) async fn reach(
     migrate: Migrate,
 ) -> Result<Store> {
     let path = path(&options.url)?;
+    let is_there = is_there(&path)?;
     match migrate {
-        _ if options.expected_id.is_some() && !path.exists() => {
+        _ if options.expected_id.is_some() && !is_there => {
             return Err(no_ledger(&path, migrations::CORRECT_ONE));
         }
-        Migrate::Check if !path.exists() => {
+        Migrate::Check if !is_there => {
             return Err(no_ledger(&path, "run `fencepost migrate`, or start with --migrate auto"));
         }
-        Migrate::Existing | Migrate::CheckExisting if !path.exists() => {
+        Migrate::Existing | Migrate::CheckExisting if !is_there => {
             return Err(no_ledger(&path, migrations::NAME_ANOTHER));
         }
         _ => {}
@@ -108,7 +109,7 @@ async fn settle(pools: &Pools, options: &Options, migrate: Migrate) -> Result<()
 /// once it is on the disk.
 pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
     let path = path(&options.url)?;
-    if !path.exists() {
+    if !is_there(&path)? {
         return Err(no_ledger(&path, migrations::NAME_ANOTHER));
     }
     lock::refuse_other_names(&path)?;
@@ -189,6 +190,11 @@ fn without_links(path: &Path) -> std::io::Result<PathBuf> {
         Err(_) if folder.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
         Err(_) => Ok(without_links(folder)?.join(name)),
     }
+}
+
+/// Whether there is a file. One in a folder that this process may not search is not taken for a missing one.
+fn is_there(path: &Path) -> Result<bool> {
+    path.try_exists().map_err(|source| file_error(path, source))
 }
 
 fn no_ledger(path: &Path, advice: &str) -> Error {

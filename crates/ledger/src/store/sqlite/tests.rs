@@ -36,6 +36,24 @@ async fn opened_by(options: &Options) -> Store {
     reach(options, &[runtime::Handle::current()], Migrate::Auto).await.unwrap()
 }
 
+#[tokio::test]
+async fn a_file_that_cannot_be_looked_for_is_not_taken_for_a_missing_one() {
+    let folder = tempfile::tempdir().unwrap();
+    // As in a folder that this user may not search, which would keep nothing from root.
+    std::os::unix::fs::symlink("ledger.db", folder.path().join("ledger.db")).unwrap();
+    let any = options(&folder, "ledger.db");
+    let expecting = Options { expected_id: Some("0".repeat(32)), ..any.clone() };
+    let here = [runtime::Handle::current()];
+    for refused in [
+        copy(&any, &folder.path().join("copy.db")).await.err(),
+        reach(&any, &here, Migrate::Check).await.err(),
+        reach(&any, &here, Migrate::Existing).await.err(),
+        reach(&expecting, &here, Migrate::Auto).await.err(),
+    ] {
+        assert!(matches!(refused, Some(Error::File { .. })), "{refused:?}");
+    }
+}
+
 /// Lets the file grow by no page more, or by as many as it wants to: as a disk that is full, or has room again.
 async fn limit_pages(ledger: &Store, is_full: bool) {
     let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
