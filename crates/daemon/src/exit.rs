@@ -160,7 +160,9 @@ impl From<ledger::Error> for Failure {
 
 /// Whose a file is that this process may not use, or the folder that it would be in, and who this process is.
 fn owners(path: &Path) -> String {
-    let found = path.ancestors().find_map(|place| Some((place, std::fs::metadata(place).ok()?)));
+    // The folder of a relative path may be this one.
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = whole.ancestors().find_map(|place| Some((place, std::fs::metadata(place).ok()?)));
     let of_file = found.map(|(place, found)| {
         let (user, mode) = (found.uid(), found.mode() & 0o7777);
         format!(", and {} is the user {user}'s, with the mode {mode:04o}", place.display())
@@ -315,6 +317,9 @@ mod tests {
         let missing = message(&folder.path().join("none/copy.db"), io::ErrorKind::PermissionDenied);
         let whose = format!("and {} is the user {user}'s", folder.path().display());
         assert!(missing.contains(&whose), "{missing}");
+        let here = std::env::current_dir().unwrap();
+        let relative = message(Path::new("none.db.lock"), io::ErrorKind::PermissionDenied);
+        assert!(relative.contains(&format!("and {} is the user ", here.display())), "{relative}");
         assert!(!message(&lock, io::ErrorKind::StorageFull).contains("chown"));
     }
 
