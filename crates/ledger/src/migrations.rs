@@ -133,7 +133,11 @@ impl History {
         migrate: Migrate,
     ) -> Result<(), MigrateFailure> {
         let (tables, readable_from) = read_marks(&mut Session::Sqlite(connection), expected_id).await?;
+        let has_ledger = tables.has_first;
         if self.lacks(connection, tables, readable_from, migrate).await? {
+            if !has_ledger {
+                self.name_new();
+            }
             self.run(connection).await?;
         }
         Ok(())
@@ -158,9 +162,20 @@ impl History {
         if has_ledger {
             return self.run(connection).await;
         }
+        self.name_new();
         let mut transaction = connection.begin().await?;
         self.run(&mut *transaction).await?;
         Ok(transaction.commit().await?)
+    }
+
+    /// Logs that a new ledger is made: by this process, where nothing is known that refuses it. Of the wrong folder, volume or
+    /// database this is the first sign.
+    fn name_new(&self) {
+        self.named.call_once(|| {
+            tracing::info!(
+                "there is no ledger, and a new one is made: it grants everything from the first on"
+            );
+        });
     }
 
     async fn lacks<C: Migrating>(
@@ -203,20 +218,15 @@ impl History {
                 Err(MigrateFailure::Final(Error::Migration(why)))
             }
             Migrate::Auto | Migrate::Existing => {
-                let lacking = named(&difference.missing);
-                self.named.call_once(|| {
-                    if tables.has_first {
+                if tables.has_first {
+                    let lacking = named(&difference.missing);
+                    self.named.call_once(|| {
                         tracing::info!(
                             lacking,
                             "the tables are older than this binary and are brought up to date"
                         );
-                    } else {
-                        // Of the wrong folder, volume or database this is the first sign.
-                        tracing::info!(
-                            "there is no ledger, and a new one is made: it grants everything from the first on"
-                        );
-                    }
-                });
+                    });
+                }
                 Ok(true)
             }
         }

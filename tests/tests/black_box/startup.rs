@@ -407,6 +407,15 @@ async fn a_start_on_another_ledger_than_the_expected_one_is_refused_and_makes_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_makes_no_ledger_beside_another_program_does_not_say_that_it_makes_one() {
+    let database = database().await;
+    database.query("create table _sqlx_migrations (version bigint)").unwrap();
+    let ended = Setup::basic().unwrap().database(database.url()).run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&ended, 78, &["Nothing was made"]);
+    assert!(!format!("{ended:?}").contains(NEW_LEDGER), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sighup_ends_nothing_not_even_a_start_that_waits_for_its_ledger() {
     let nobody = format!("postgres://127.0.0.1:{}/x", ports::free().unwrap());
     let setup = Setup::basic().unwrap().database(&nobody);
