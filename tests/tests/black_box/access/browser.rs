@@ -149,6 +149,8 @@ async fn no_page_of_another_origin_reads_or_changes_anything_through_a_browser()
         assert!(finds.is_empty(), "the page {page} got through: {finds:#?}");
     }
 
+    browser.end().await;
+
     // All of it was asked, and nothing was answered but 403.
     let mut since = answered(&url).await;
     for (key, count) in &counted {
@@ -207,4 +209,5 @@ async fn the_daemons_own_pages_are_served_in_a_browser() {
         );
         assert_eq!(browser.evaluate(&heard).await, "heard", "{own}");
     }
+    browser.end().await;
 }

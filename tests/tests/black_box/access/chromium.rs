@@ -14,6 +14,8 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::until;
 
+/// The program that Debian's script `chromium-headless-shell` starts, and outlives: the end of the script would leave the browser.
+const PROGRAM: &str = "/usr/lib/chromium/chromium-headless-shell";
 /// How long one step of a page may take.
 const STEP_MAX: Duration = Duration::from_secs(300);
 
@@ -34,7 +36,7 @@ impl Chromium {
     /// browsers are.
     pub async fn start(host_rules: &str) -> Self {
         let profile = TempDir::with_prefix("fencepost-chromium-").unwrap();
-        let mut command = Command::new("chromium-headless-shell");
+        let mut command = Command::new(PROGRAM);
         command
             .args([
                 "--headless",
@@ -97,6 +99,13 @@ impl Chromium {
         let answer = self.call("Runtime.evaluate", asked).await;
         assert_eq!(answer["exceptionDetails"], Value::Null, "{answer}");
         answer["result"]["value"].clone()
+    }
+
+    /// Ends the browser, and waits until nothing of it is left that could be driven.
+    pub async fn end(self) {
+        let door = self.socket.get_ref().peer_addr().unwrap();
+        drop(self);
+        until("the browser has ended", async || TcpStream::connect(door).await.is_err()).await;
     }
 
     async fn call(&mut self, method: &str, params: Value) -> Value {
