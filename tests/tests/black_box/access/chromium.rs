@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::until;
 
-/// The program that Debian's script `chromium-headless-shell` starts, and outlives: the end of the script would leave the browser.
+/// The program that Debian's script `chromium-headless-shell` starts. The end of the script alone would leave the browser.
 const PROGRAM: &str = "/usr/lib/chromium/chromium-headless-shell";
 /// How long one step of a page may take.
 const STEP_MAX: Duration = Duration::from_secs(300);
