@@ -195,6 +195,7 @@ mod tests {
 
     use actix_web::body::MessageBody;
     use actix_web::test::TestRequest;
+    use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
     use tempfile::TempDir;
     use wire::Json;
 
@@ -203,6 +204,17 @@ mod tests {
     use crate::limits::Limit;
     use crate::settings::Settings;
     use crate::tests::state_with;
+
+    /// A stream of all events, to which nothing is written yet.
+    fn opened(state: &Arc<State>) -> (SseWriter, HttpResponse) {
+        let principal = Principal::of(&TestRequest::get().to_http_request());
+        let place = Place::take(state, &principal, Kind::AllStreams, "all").unwrap();
+        open(Arc::clone(state), state.incarnation(), principal, place)
+    }
+
+    fn is_cut_off_counted(counted: &PrometheusHandle) -> bool {
+        counted.render().lines().any(|line| line == "fencepost_event_streams_cut_off_total 1")
+    }
 
     #[test]
     fn events_are_lines_whatever_the_json_looks_like() {
@@ -215,41 +227,33 @@ mod tests {
 
     #[actix_web::test]
     async fn a_client_that_does_not_take_an_event_in_its_time_is_cut_off_and_counted() {
-        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();
         let _counting = metrics::set_default_local_recorder(&recorder);
-        let is_counted =
-            || counted.render().lines().any(|line| line == "fencepost_event_streams_cut_off_total 1");
         let dir = TempDir::new().unwrap();
         let state = state_with(&dir, Settings::new(Auth::open())).await;
-        let principal = Principal::of(&TestRequest::get().to_http_request());
-        let place = Place::take(&state, &principal, Kind::AllStreams, "all").unwrap();
         // Nobody reads the answer, and its first line takes all the room.
-        let (mut writer, _answer) = open(Arc::clone(&state), state.incarnation(), principal, place);
+        let (mut writer, _answer) = opened(&state);
         tokio::time::pause();
         let mut event = pin!(writer.comment("1"));
         let second = Duration::from_secs(1);
         let early = tokio::time::timeout(EVENT_TAKEN_MAX - second, &mut event).await;
-        assert!(early.is_err() && !is_counted(), "the client has time");
+        assert!(early.is_err() && !is_cut_off_counted(&counted), "the client has time");
         let ended = tokio::time::timeout(2 * second, event).await;
         assert_eq!(ended.expect("the time is over"), Err(Ended));
-        assert!(is_counted(), "{}", counted.render());
+        assert!(is_cut_off_counted(&counted), "{}", counted.render());
     }
 
     #[actix_web::test]
     async fn a_stream_without_room_for_a_large_event_is_cut_off_and_counted() {
         const ROOM: usize = 2 * UNCOUNTED_BYTES_MAX;
-        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();
         let _counting = metrics::set_default_local_recorder(&recorder);
-        let is_counted =
-            || counted.render().lines().any(|line| line == "fencepost_event_streams_cut_off_total 1");
         let dir = TempDir::new().unwrap();
         let sending_bytes = Limit { in_all: ROOM, of_token: ROOM };
         let state = state_with(&dir, Settings { sending_bytes, ..Settings::new(Auth::open()) }).await;
-        let principal = Principal::of(&TestRequest::get().to_http_request());
-        let place = Place::take(&state, &principal, Kind::AllStreams, "all").unwrap();
-        let (mut writer, answer) = open(Arc::clone(&state), state.incarnation(), principal, place);
+        let (mut writer, answer) = opened(&state);
         let mut body = pin!(answer.into_body());
         let mut taken = async || {
             let read = poll_fn(|context| body.as_mut().poll_next(context)).await;
@@ -263,10 +267,10 @@ mod tests {
             assert_eq!(writer.batch(Bytes::from(vec![b'x'; bytes])).await, Ok(()), "{bytes}");
             assert_eq!((taken().await, state.shares.in_use(Kind::Sending)), (bytes, in_use));
         }
-        assert!(!is_counted(), "{}", counted.render());
+        assert!(!is_cut_off_counted(&counted), "{}", counted.render());
         let event = Bytes::from(vec![b'x'; UNCOUNTED_BYTES_MAX + 1]);
         assert_eq!(writer.batch(event).await, Err(Ended));
-        assert!(is_counted(), "{}", counted.render());
+        assert!(is_cut_off_counted(&counted), "{}", counted.render());
         drop(writer);
         assert_eq!(state.shares.in_use(Kind::Sending), 0);
     }

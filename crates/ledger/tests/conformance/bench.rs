@@ -37,13 +37,7 @@ impl Bench {
     }
 
     async fn open(url: String, database: Option<Database>, folder: tempfile::TempDir) -> Self {
-        let options = Options {
-            url,
-            connections_max: 8,
-            connect_timeout_ms: 20_000,
-            call_timeout_ms: 10_000,
-            expected_id: None,
-        };
+        let options = options_of(url);
         let ledger = ledger::open(&options).await.unwrap();
         Self { ledger, options, database, _folder: folder }
     }
@@ -174,6 +168,17 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
     while !holds().await {
         assert!(Instant::now() < patience, "never came true: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// How a case opens the ledger at this URL.
+pub fn options_of(url: String) -> Options {
+    Options {
+        url,
+        connections_max: 8,
+        connect_timeout_ms: 20_000,
+        call_timeout_ms: 10_000,
+        expected_id: None,
     }
 }
 

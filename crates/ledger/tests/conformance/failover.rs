@@ -10,7 +10,7 @@ use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::task::block_in_place;
 
-use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, options_of, owner, signer};
 use crate::opening::execute;
 use crate::sessions::spec;
 use crate::shop::session_id;
@@ -82,13 +82,8 @@ async fn is_noticed(asks: impl AsyncFnOnce(Away)) {
     let database = block_in_place(|| primary.database().unwrap());
     let name = database.url().rsplit_once('/').unwrap().1.to_owned();
     let proxy = Proxy::start(primary.address()).await.unwrap();
-    let options = Options {
-        url: format!("postgres://postgres@{}/{name}", proxy.address()),
-        connections_max: 8,
-        connect_timeout_ms: 20_000,
-        call_timeout_ms: 20_000,
-        expected_id: None,
-    };
+    let url = format!("postgres://postgres@{}/{name}", proxy.address());
+    let options = Options { call_timeout_ms: 20_000, ..options_of(url) };
     let ledger = ledger::open(&options).await.unwrap();
     let (me, s) = (owner("a"), signer("s"));
     let acquired = ledger.acquire(&Resource::signer(&s), &me, LONG_MS).await.unwrap();
@@ -181,13 +176,8 @@ async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
     let database = block_in_place(|| primary.database().unwrap());
     let name = database.url().rsplit_once('/').unwrap().1.to_owned();
     let proxy = Proxy::start(primary.address()).await.unwrap();
-    let options = Options {
-        url: format!("postgres://postgres@{}/{name}", proxy.address()),
-        connections_max: 8,
-        connect_timeout_ms: 20_000,
-        call_timeout_ms: 20_000,
-        expected_id: None,
-    };
+    let url = format!("postgres://postgres@{}/{name}", proxy.address());
+    let options = Options { call_timeout_ms: 20_000, ..options_of(url) };
     let ledger = ledger::open(&options).await.unwrap();
     let looks = async |known: Option<&Identity>| match ledger.witness(known).await.unwrap() {
         Witness::Current(identity) => identity,

@@ -10,7 +10,7 @@ use testkit::servers::Postgres;
 use tokio::runtime;
 use tokio::task::block_in_place;
 
-use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch_with_policy, eventually, new_grant, options_of, owner, signer};
 use crate::sessions::spec;
 use crate::shop::session_id;
 
@@ -150,6 +150,11 @@ pub async fn a_newer_database_is_refused(b: Bench) {
     drop((database, _folder));
 }
 
+/// For a start that only a refusal ends.
+fn patient(url: String) -> Options {
+    Options { connections_max: 2, connect_timeout_ms: LONG_MS, call_timeout_ms: LONG_MS, ..options_of(url) }
+}
+
 async fn opened_as_it_is(options: &Options) -> ledger::Result<ledger::Handle> {
     ledger::open_on(options, &[runtime::Handle::current()], Migrate::Check).await
 }
@@ -282,13 +287,7 @@ async fn a_database_that_cannot_keep_every_text_is_refused_with_the_sql_of_one_t
     let create =
         format!("CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
     execute(database.url(), &create).await;
-    let options = Options {
-        url,
-        connections_max: 2,
-        connect_timeout_ms: LONG_MS,
-        call_timeout_ms: LONG_MS,
-        expected_id: None,
-    };
+    let options = patient(url);
     for refused in [
         ledger::open(&options).await.err(),
         opened_as_it_is(&options).await.err(),
@@ -373,13 +372,7 @@ async fn a_ledger_that_the_role_may_not_use_is_never_taken_for_none() {
 #[tokio::test]
 async fn tables_of_another_program_are_not_taken_for_a_ledgers() {
     let database = fresh().await;
-    let options = Options {
-        url: database.url().to_owned(),
-        connections_max: 2,
-        connect_timeout_ms: LONG_MS,
-        call_timeout_ms: LONG_MS,
-        expected_id: None,
-    };
+    let options = patient(database.url().to_owned());
     let theirs = "CREATE TABLE _sqlx_migrations (
                       version bigint PRIMARY KEY, description text NOT NULL, installed_on timestamptz DEFAULT now(),
                       success boolean NOT NULL, checksum bytea NOT NULL, execution_time bigint NOT NULL
@@ -419,13 +412,7 @@ async fn tables_of_another_program_are_not_taken_for_a_ledgers() {
 #[tokio::test]
 async fn a_first_start_among_tables_of_the_same_names_leaves_nothing_behind() {
     let database = fresh().await;
-    let options = Options {
-        url: database.url().to_owned(),
-        connections_max: 2,
-        connect_timeout_ms: LONG_MS,
-        call_timeout_ms: LONG_MS,
-        expected_id: None,
-    };
+    let options = patient(database.url().to_owned());
     execute(&options.url, "CREATE TABLE plan_event (id integer)").await;
     let there = "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace";
     for refused in [ledger::open(&options).await.err(), ledger::migrate(&options, Migrate::Auto).await.err()]
@@ -457,13 +444,7 @@ async fn a_schema_that_is_made_later_gets_no_part_of_a_ledger() {
     let mut url = url::Url::parse(database.url()).unwrap();
     url.set_username(&role).unwrap();
     url.set_password(None).unwrap();
-    let options = Options {
-        url: url.into(),
-        connections_max: 2,
-        connect_timeout_ms: LONG_MS,
-        call_timeout_ms: LONG_MS,
-        expected_id: None,
-    };
+    let options = patient(url.into());
     change(&format!("CREATE ROLE {role} LOGIN")).await;
     change(&format!("GRANT CREATE ON SCHEMA public TO {role}")).await;
     ledger::open(&options).await.unwrap().close().await;
@@ -697,13 +678,7 @@ async fn sessions_that_began_under_another_default_do_not_contradict_each_other(
         server.database().unwrap()
     });
     let database = started.await.unwrap();
-    let options = Options {
-        url: database.url().to_owned(),
-        connections_max: 8,
-        connect_timeout_ms: 20_000,
-        call_timeout_ms: 10_000,
-        expected_id: None,
-    };
+    let options = options_of(database.url().to_owned());
     let altered = async |what: &str| {
         let alter = format!("EXECUTE format('ALTER DATABASE %I {what}', current_database())");
         execute(&options.url, &format!("DO $$ BEGIN {alter}; END $$")).await;
@@ -744,13 +719,7 @@ async fn what_reads_the_log_and_is_no_standby_is_not_warned_of() {
         (seeing, plain)
     });
     let opened = async |url: String| {
-        let options = Options {
-            url,
-            connections_max: 8,
-            connect_timeout_ms: 20_000,
-            call_timeout_ms: 10_000,
-            expected_id: None,
-        };
+        let options = options_of(url);
         ledger::open(&options).await.unwrap()
     };
     let by_all = opened(seeing.url().to_owned()).await;

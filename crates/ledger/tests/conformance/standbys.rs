@@ -11,7 +11,7 @@ use ledger::{
 use testkit::PATIENCE;
 use testkit::servers::Postgres;
 
-use crate::bench::{LONG_MS, by, eventually, owner};
+use crate::bench::{LONG_MS, by, eventually, options_of, owner};
 use crate::job_retries::fail;
 use crate::plan_owner::{new, plan, plan_id};
 use crate::sessions::spec;
@@ -32,13 +32,7 @@ async fn what_no_standby_has_is_not_answered_as_done_to_a_repetition() {
     let server = tokio::task::spawn_blocking(|| Arc::new(Postgres::start().unwrap())).await.unwrap();
     let database = server.database().unwrap();
     // A commit that waits is given up soon.
-    let options = Options {
-        url: database.url().to_owned(),
-        connections_max: 8,
-        connect_timeout_ms: 20_000,
-        call_timeout_ms: 2_000,
-        expected_id: None,
-    };
+    let options = Options { call_timeout_ms: 2_000, ..options_of(database.url().to_owned()) };
     let ledger = ledger::open(&options).await.unwrap();
     let me = owner("a");
     let owned = async |id: LaneId| {
