@@ -8,9 +8,9 @@ const LONG: Duration = Duration::from_millis(200);
 /// … and one that takes less than this by one of twice as much.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// So many failures in a row are told of: what ends by itself soon needs no operator.
+/// The log names a failure that has come so many times in a row: what ends by itself soon needs no operator.
 const TOLD_AFTER: u32 = 3;
-/// Between two lines that tell of it, for one kind.
+/// Between two such lines about one kind.
 const TOLD_EVERY: Duration = Duration::from_secs(300);
 
 /// What the purges of one kind come to. Each failure is counted. Where they repeat while the ledger answers, or takes too long
@@ -20,9 +20,9 @@ pub struct PurgeWatch {
     pub(crate) of: &'static str,
     /// Since the last success.
     failures: u32,
-    /// Whether a line has told of these.
+    /// Whether the log has named these.
     is_told: bool,
-    /// When the last line did, of these or of earlier ones.
+    /// When it last named any, these or earlier ones.
     told_at: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ impl PurgeWatch {
         }
     }
 
-    /// Notes a failure. Whether it is to be told of.
+    /// Notes a failure. Whether the log is to name it.
     fn failed_at(&mut self, now: Instant) -> bool {
         self.failures = self.failures.saturating_add(1);
         let may_tell = self.told_at.is_none_or(|told_at| now.duration_since(told_at) >= TOLD_EVERY);
@@ -62,7 +62,7 @@ impl PurgeWatch {
         is_due
     }
 
-    /// Notes a success. Whether it is to be told of: failures before it were.
+    /// Notes a success. Whether the log is to name it, because it has named failures before.
     const fn succeeded(&mut self) -> bool {
         self.failures = 0;
         std::mem::replace(&mut self.is_told, false)

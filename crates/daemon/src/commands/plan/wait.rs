@@ -15,8 +15,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long the last look at a plan that has not ended in time may take.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// Waits until the plan is SUCCEEDED or CANCELLED, or it is ATTENTION and no task of it runs, at most so long, and prints how it
-/// stands. Says on stderr meanwhile if it waits for a person to start or resume it.
+/// Waits until the plan is SUCCEEDED or CANCELLED, or it is ATTENTION and no task of it runs, for `at_most` at the longest, and
+/// prints how it stands. Says on stderr meanwhile if it waits for a person to start or resume it.
 ///
 /// # Errors
 /// The refusal, or why no daemon could be reached; the plan is not SUCCEEDED, or has not ended in time.

@@ -1,6 +1,6 @@
 //! Where the file is: whether that place keeps what is committed and honours locks, and whether this process may use it there.
 //!
-//! What must never live here: a refusal by the kind of a file system. Its name proves nothing; people are told of it.
+//! What must never live here: a refusal by the kind of a file system. Its name proves nothing, so it is worth a warning alone.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
