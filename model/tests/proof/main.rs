@@ -6,3 +6,9 @@ mod membership;
 mod plans;
 mod search;
 mod slots;
+
+use mimalloc::MiMalloc;
+
+// A state is made by one thread of a search and freed by the other, which the system's allocator makes them wait for.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
