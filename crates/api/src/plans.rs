@@ -196,18 +196,24 @@ pub async fn pause(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Resumes a plan
 ///
-/// Paused tasks wait for their turn and go on. A plan whose owner changed starts further tasks again. Tasks that are FAILED
-/// or INTERRUPTED stay so until they are retried; unless `on_failure` is `continue`, no task that had no turn starts as long
-/// as there is one. Resuming a plan that is RUNNING changes nothing: a task that was paused alone stays paused. With
-/// `on_failure` `pause`, paused tasks go on also then, because a failure may have paused them.
+/// Paused tasks wait for their turn and go on, also those that wait for a person, unless `keep_paused` is `true`. A plan whose
+/// owner changed starts further tasks again. Tasks that are FAILED or INTERRUPTED stay so until they are retried; unless
+/// `on_failure` is `continue`, no task that had no turn starts as long as there is one. Resuming a plan that is RUNNING changes
+/// nothing: a task that was paused alone stays paused. With `on_failure` `pause`, paused tasks go on also then, because a failure
+/// may have paused them.
 #[utoipa::path(
     post, path = "/v1/plans/{plan}/resume", tag = "plans", operation_id = "resume_plan",
     params(("plan" = String, Path, description = ID)),
-    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    request_body(content = shape::PlanResumeRequest, description = "The body may be absent"),
     responses((status = 200, description = "The plan as it stands now", body = shape::Plan)),
 )]
 pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
-    change(request, payload, forwarder, Command::Resume).await
+    let id = plan(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
+    let asked: shape::PlanResumeRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
+    let command = if asked.keep_paused == Some(true) { Command::ResumeButPaused } else { Command::Resume };
+    steer(&request, body, &forwarder, id, command, asked.reason.as_deref()).await
 }
 
 /// Cancels a plan
@@ -230,13 +236,24 @@ async fn change(
     forwarder: Forwarding,
     command: Command,
 ) -> Answer {
-    let state = forwarder.state();
     let id = plan(&request)?;
     Query::read(&request, &[])?;
-    let (body, reason) = reason(&request, payload, state).await?;
-    match carry_out(&forwarder, &request, body, id, command, reason.as_deref()).await? {
+    let (body, reason) = reason(&request, payload, forwarder.state()).await?;
+    steer(&request, body, &forwarder, id, command, reason.as_deref()).await
+}
+
+/// Has the owner of a plan carry out a command, and shows the plan as it is then.
+async fn steer(
+    request: &HttpRequest,
+    body: Vec<u8>,
+    forwarder: &Forwarder,
+    id: PlanId,
+    command: Command,
+    reason: Option<&str>,
+) -> Answer {
+    match carry_out(forwarder, request, body, id, command, reason).await? {
         Routed::Here(()) => {
-            let plan = records::plan(state, id).await.map_err(behind_write)?;
+            let plan = records::plan(forwarder.state(), id).await.map_err(behind_write)?;
             Ok(HttpResponse::Ok().json(plan))
         }
         Routed::Elsewhere(answer) => Ok(answer),

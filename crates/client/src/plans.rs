@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use wire::List;
 use wire::plans::{
-    Checkpoint, ExpectedRun, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest,
-    StageResolveRequest, Task, TaskCancelRequest, TaskDefinition, TaskRetryRequest, TaskStatus, Tenant,
-    UnlockRequest,
+    Checkpoint, ExpectedRun, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanResumeRequest, PlanStatus,
+    ReasonRequest, StageResolveRequest, Task, TaskCancelRequest, TaskDefinition, TaskRetryRequest,
+    TaskStatus, Tenant, UnlockRequest,
 };
 
 use crate::events::PlanEvents;
@@ -217,6 +217,16 @@ impl Plans<'_> {
     /// [`crate::Error`].
     pub async fn resume(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
         self.steer(id, "resume", reason).await
+    }
+
+    /// Resumes a plan as [`Plans::resume`] does, and leaves its paused tasks paused, such as those that wait for a person: each
+    /// goes on by [`Tasks::resume`]. A daemon of 0.1.0 refuses that (`invalid`).
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn resume_but_paused(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
+        let request = PlanResumeRequest { reason: reason.map(str::to_owned), keep_paused: Some(true) };
+        self.0.change(&["v1", "plans", id, "resume"], &request).await
     }
 
     /// Cancels a plan: the jobs of its stages under way are cancelled, and no other stage begins. Cancelling it again changes

@@ -10,8 +10,8 @@ pub use answers::{
     TaskStage, Tenant, TenantLock,
 };
 pub use requests::{
-    CheckpointVersion, ExpectedRun, ExpectedTask, PlanRequest, ReasonRequest, RetryFrom, StageRequest,
-    StageResolveRequest, TaskCancelRequest, TaskRequest, TaskRetryRequest, UnlockRequest,
+    CheckpointVersion, ExpectedRun, ExpectedTask, PlanRequest, PlanResumeRequest, ReasonRequest, RetryFrom,
+    StageRequest, StageResolveRequest, TaskCancelRequest, TaskRequest, TaskRetryRequest, UnlockRequest,
 };
 
 use crate::strict::words;

@@ -45,6 +45,7 @@ fn requests() -> Vec<Request> {
         request::<cluster::ModeRequest>("ModeRequest", json!({ "mode": "basic", "version": 1 })),
         request::<nodes::PauseRequest>("PauseRequest", json!({ "reason": "r" })),
         request::<plans::PlanRequest>("PlanRequest", json!({ "tasks": [task] })),
+        request::<plans::PlanResumeRequest>("PlanResumeRequest", json!({})),
         request::<nonces::PolicyRequest>("PolicyRequest", json!({})),
         request::<nodes::Pool>("Pool", json!({ "name": "p" })),
         request::<nodes::PoolsRequest>("PoolsRequest", json!({ "version": 1, "pools": [] })),

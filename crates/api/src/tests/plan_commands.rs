@@ -227,6 +227,21 @@ async fn plans_and_tasks_are_paused_resumed_and_cancelled_and_nothing_happens_tw
 }
 
 #[actix_web::test]
+async fn a_plan_is_resumed_without_its_paused_tasks_where_the_request_says_so() {
+    let subject = Subject::start().await;
+    let (plan, task) = subject.started("x").await;
+    subject.post(&format!("{task}/pause"), json!({})).await;
+    for (body, of_task) in
+        [(json!({ "keep_paused": true, "reason": "r" }), "pause"), (json!({ "keep_paused": false }), "run")]
+    {
+        subject.post(&format!("{plan}/pause"), json!({})).await;
+        let (status, shown) = subject.post(&format!("{plan}/resume"), body).await;
+        assert_eq!((status, &shown["intent"]), (200, &json!("run")));
+        assert_eq!(subject.get(&task).await["intent"], of_task);
+    }
+}
+
+#[actix_web::test]
 async fn a_retry_opens_the_next_run_and_a_rehearsal_changes_nothing() {
     let subject = Subject::start().await;
     let (_, task) = subject.started("x").await;

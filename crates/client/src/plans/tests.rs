@@ -70,13 +70,14 @@ async fn a_plan_is_waited_for_until_it_has_ended_or_needs_somebody() {
 
 #[tokio::test]
 async fn plans_are_steered_and_read_by_their_ids() {
-    let script = vec![plan(), plan(), plan(), plan(), plan(), list(), list(), list()];
+    let script = vec![plan(), plan(), plan(), plan(), plan(), plan(), list(), list(), list()];
     let server = StandIn::playing(script).await;
     let client = client(&[&server]);
     let plans = client.plans();
     plans.start("p", None).await.unwrap();
     plans.pause("p", Some("look")).await.unwrap();
     plans.resume("p", None).await.unwrap();
+    plans.resume_but_paused("p", None).await.unwrap();
     plans.cancel("p", None).await.unwrap();
     plans.get("p").await.unwrap();
     let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: Some("c".to_owned()) };
@@ -89,6 +90,7 @@ async fn plans_are_steered_and_read_by_their_ids() {
             "POST /v1/plans/p/start {}",
             r#"POST /v1/plans/p/pause {"reason":"look"}"#,
             "POST /v1/plans/p/resume {}",
+            r#"POST /v1/plans/p/resume {"keep_paused":true}"#,
             "POST /v1/plans/p/cancel {}",
             "GET /v1/plans/p",
             "GET /v1/plans?status=ATTENTION",

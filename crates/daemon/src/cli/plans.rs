@@ -40,8 +40,14 @@ pub enum Plan {
     Start(Change),
     /// Pause a plan: stages that run end, no other stage begins
     Pause(Change),
-    /// Resume a plan that was paused, or whose owner has changed
-    Resume(Change),
+    /// Resume a plan that was paused, or whose owner has changed; its paused tasks go on, also those that wait for a person
+    Resume {
+        #[command(flatten)]
+        change: Change,
+        /// Leave paused tasks paused; `plan resume-task` resumes each
+        #[arg(long)]
+        keep_paused: bool,
+    },
     /// Cancel a plan: stages that run are cancelled, no other stage begins
     Cancel {
         #[command(flatten)]

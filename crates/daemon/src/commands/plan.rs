@@ -46,8 +46,11 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::Pause(change) => {
             self::change(change, async |plans, id, why| plans.pause(id, why).await).await?
         }
-        Plan::Resume(change) => {
-            self::change(change, async |plans, id, why| plans.resume(id, why).await).await?
+        Plan::Resume { change, keep_paused } => {
+            self::change(change, async |plans, id, why| {
+                if keep_paused { plans.resume_but_paused(id, why).await } else { plans.resume(id, why).await }
+            })
+            .await?
         }
         Plan::Cancel { change, yes } => {
             confirm::ask_at_terminal(yes, || {

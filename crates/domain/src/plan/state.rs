@@ -117,6 +117,8 @@ pub enum Command {
     Pause,
     /// Go on.
     Resume,
+    /// Go on, and leave the tasks paused that are, or are to be once their stages have ended.
+    ResumeButPaused,
     /// End; stages that are under way are called off.
     Cancel,
     /// Begin no further stage of this task.
@@ -602,7 +604,8 @@ impl PlanState {
         match command {
             Command::Start => builder.start()?,
             Command::Pause => builder.pause()?,
-            Command::Resume => builder.resume()?,
+            Command::Resume => builder.resume(true)?,
+            Command::ResumeButPaused => builder.resume(false)?,
             Command::Cancel => builder.cancel()?,
             Command::PauseTask(task) => builder.pause_task(*task)?,
             Command::ResumeTask(task) => builder.resume_task(*task)?,

@@ -209,6 +209,25 @@ pub struct ReasonRequest {
     pub reason: Option<String>,
 }
 
+/// How a plan is resumed. The body may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanResumeRequest {
+    /// The reason for the change, without the character NUL. The events show it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_prose::<REASON_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 1024)]
+    pub reason: Option<String>,
+    /// Whether tasks that are paused stay so, until each is resumed: those that wait for a person, and also those that were
+    /// paused with the plan, by a failure, or by a change of the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    #[schema(nullable = false, default = false)]
+    pub keep_paused: Option<bool>,
+}
+
 /// How a task is cancelled. The body may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

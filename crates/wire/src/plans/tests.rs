@@ -28,6 +28,7 @@ fn requests_are_written_as_they_are_read() {
         r#"{"tasks":[{"tenant":"t","config":null,"stages":[{"name":"s","payload":1}]}]}"#,
     ]);
     keeps::<ReasonRequest>(&["{}", r#"{"reason":"r"}"#]);
+    keeps::<PlanResumeRequest>(&["{}", r#"{"reason":"r"}"#, r#"{"reason":"r","keep_paused":true}"#]);
     keeps::<TaskCancelRequest>(&["{}", r#"{"reason":"r"}"#, r#"{"reason":"r","expect":{"run":100}}"#]);
     keeps::<StageResolveRequest>(&[
         r#"{"outcome":"done","context":{"a" :1},"reason":"r"}"#,
@@ -94,6 +95,12 @@ fn what_is_wrong_with_a_change_is_said() {
         (r#"{"reason":"\u0000"}"#, "a text with the character NUL, expected a text of 1 to 1024 characters"),
         (r#"{"why":"r"}"#, "unknown field"),
         (&long, "1 to 1024 characters"),
+    ]);
+    refuses::<PlanResumeRequest>(&[
+        (r#"{"reason":""}"#, "1 to 1024 characters"),
+        (r#"{"keep_paused":null}"#, "a boolean"),
+        (r#"{"keep_paused":"true"}"#, "a boolean"),
+        (r#"{"tasks":true}"#, "unknown field"),
     ]);
     refuses::<TaskCancelRequest>(&[
         (r#"{"reason":null}"#, "1 to 1024 characters"),

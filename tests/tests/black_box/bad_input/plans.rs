@@ -167,7 +167,17 @@ impl Plans {
             (change(of_task(other, "cancel")), 200),
             (change(format!("/v1/plans/{}/start", self.created)), 200),
             (change(format!("/v1/plans/{}/pause", self.running)), 200),
-            (change(format!("/v1/plans/{}/resume", self.running)), 200),
+            (
+                Operation {
+                    optional: true,
+                    ..operation(
+                        format!("/v1/plans/{}/resume", self.running),
+                        "user",
+                        vec![reason(), field("keep_paused", false, "false", Kind::Flag)],
+                    )
+                },
+                200,
+            ),
             (change(format!("/v1/plans/{}/cancel", self.created)), 200),
             (
                 operation(

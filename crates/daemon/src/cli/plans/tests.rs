@@ -60,7 +60,8 @@ fn plans_and_tasks_are_steered_with_or_without_a_reason() {
     let Plan::Start(change) = plan("plan start p", &[]) else { panic!("start") };
     assert_eq!(given(change), ("p".to_owned(), None));
     for line in ["plan pause p", "plan resume p", "plan cancel p"] {
-        let (Plan::Pause(change) | Plan::Resume(change) | Plan::Cancel { change, .. }) = plan(line, &REASON)
+        let (Plan::Pause(change) | Plan::Resume { change, .. } | Plan::Cancel { change, .. }) =
+            plan(line, &REASON)
         else {
             panic!("{line}")
         };
@@ -73,6 +74,10 @@ fn plans_and_tasks_are_steered_with_or_without_a_reason() {
             panic!("{line}")
         };
         assert_eq!((change.task.as_str(), change.reason.as_deref()), ("k", Some("because of it")), "{line}");
+    }
+    for (line, keeps) in [("plan resume p", false), ("plan resume p --keep-paused", true)] {
+        let Plan::Resume { keep_paused, .. } = plan(line, &[]) else { panic!("{line}") };
+        assert_eq!(keep_paused, keeps, "{line}");
     }
     for (line, run) in [("plan cancel-task k", None), ("plan cancel-task k --expect-run 2", Some(2))] {
         let Plan::CancelTask { expect_run, .. } = plan(line, &[]) else { panic!("{line}") };

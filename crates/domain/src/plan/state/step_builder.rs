@@ -283,7 +283,7 @@ impl StepBuilder {
         goes_on && task.intent == Intent::Run
     }
 
-    pub(super) fn resume(&mut self) -> Result<(), Refused> {
+    pub(super) fn resume(&mut self, with_paused: bool) -> Result<(), Refused> {
         if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
             return Err(refused("only a plan that was started and is not over can be resumed"));
         }
@@ -302,7 +302,8 @@ impl StepBuilder {
             }
         }
         for at in 0..self.next.tasks.len() {
-            if self.task(at).intent == Intent::Pause
+            if with_paused
+                && self.task(at).intent == Intent::Pause
                 && matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused)
             {
                 self.resume_at(at);

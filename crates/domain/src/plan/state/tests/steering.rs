@@ -218,6 +218,25 @@ fn a_plan_that_runs_is_resumed_without_the_tasks_that_were_paused_alone() {
     assert_eq!(rig.begun(), [(1, 1)]);
 }
 
+#[test]
+fn a_plan_goes_on_without_the_tasks_that_wait_for_a_person() {
+    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.must(Command::PauseTask(id(0)));
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Paused, vec![(1, 0)]));
+    rig.must(Command::TakenOver);
+    rig.must(Command::ResumeButPaused);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Paused, vec![(2, 0)]), "nobody has approved it");
+    // Which ones were paused with the plan, the state does not say: each goes on by itself.
+    rig.must(Command::Pause);
+    rig.complete(2);
+    rig.must(Command::ResumeButPaused);
+    assert_eq!((rig.status(2), rig.begun()), (TaskStatus::Paused, vec![]));
+    rig.must(Command::ResumeTask(id(2)));
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Paused, vec![(2, 1)]));
+}
+
 /// A plan of three tasks with so many stages each, of which one runs at a time: the first two have failed, the third runs, and
 /// the first, which is retried, waits behind it.
 fn retried_behind_a_running_task(stages: usize) -> Rig {
