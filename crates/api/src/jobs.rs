@@ -35,7 +35,7 @@ pub use batch::{Part, submit_part};
 /// Submits a job
 ///
 /// An accepted job is durable. Repetitions of the same request under one `Idempotency-Key` get the same job for 24 hours,
-/// on any instance. The same key with another request is refused as `key_reused`.
+/// on any instance, also when it has ended: nothing runs then. The same key with another request is refused as `key_reused`.
 #[utoipa::path(
     post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
     params(("Idempotency-Key" = Option<String>, Header, description = KEY)),

@@ -67,8 +67,9 @@ impl Jobs<'_> {
     }
 
     /// Submits a job; when this returns it is durable. Under one `key` (1 to 128 visible ASCII characters) the
-    /// same request is the same job for 24 hours, on any instance. Without it the job's `client_ref` in its session
-    /// is its key; of a job without one the library makes a key for this call, so that its own retries are harmless.
+    /// same request is the same job for 24 hours, on any instance, also when it has ended: nothing runs then. Without it
+    /// the job's `client_ref` in its session is its key; of a job without one the library makes a key for this call, so
+    /// that its own retries are harmless.
     ///
     /// # Errors
     /// [`crate::Error`].

@@ -270,7 +270,7 @@ fn strings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String
 pub struct JobAccepted {
     /// The job's id. Repetitions under one `Idempotency-Key` get the same id.
     pub id: String,
-    /// Always CREATED.
+    /// Always CREATED, also in the answer to a repetition whose job has ended.
     #[serde(deserialize_with = "lenient::read")]
     pub state: JobState,
     /// The lane that the job belongs to: its session's, or else one of the instance that accepted it.

@@ -106,7 +106,7 @@ pub struct Submit {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub job: JobOptions,
-    /// Idempotency key: the same request under the same key is the same job
+    /// Idempotency key: for 24 h the same request under the same key is the same job, also when that has ended
     #[arg(long, value_name = "KEY", value_parser = checked::key)]
     pub key: Option<String>,
     /// Wait for the job and print its result; exit with 1 if it does not succeed
