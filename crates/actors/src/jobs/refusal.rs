@@ -44,7 +44,7 @@ pub enum Refusal {
     #[error("the token has as many open sessions as it may have; close those that are not needed")]
     TooManySessions,
     /// The session takes no new jobs.
-    #[error("the session is closed")]
+    #[error("the session is closed; open another one, under another key, and submit the job there")]
     SessionClosed,
     /// The session has as many unfinished jobs as it may have.
     #[error(
