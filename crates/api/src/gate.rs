@@ -291,6 +291,7 @@ async fn serve(
     let principal = Principal::of(answer.request());
     let refusal = visibility::refusal(state, principal.sees(), refusal).await;
     let refusal = with_reason_of_ledger(state, refusal);
+    log_overloaded(&principal, &refusal);
     if refusal.code() == Code::Forbidden {
         log_refused(&refusal);
     }
@@ -318,7 +319,8 @@ async fn let_in(
     head.access.check(&principal).inspect_err(log_refused)?;
     // Probes are answered whatever else goes on.
     let is_counted = !is_open && head.listener != Listener::Probes;
-    let share = is_counted.then(|| state.shares.take(Kind::Requests, principal.used(), 1)).transpose()?;
+    let share = is_counted.then(|| state.shares.take(Kind::Requests, principal.used(), 1)).transpose();
+    let share = share.map_err(Refusal::from).inspect_err(|refusal| log_overloaded(&principal, refusal))?;
     // Probes and metrics are answered while the server starts.
     if !is_open && head.route != Some(Route::Metrics) {
         state.until_started().await;
@@ -414,7 +416,11 @@ fn count_unsent(
     }
     match state.shares.take(Kind::Sending, principal.used(), bytes) {
         Ok(share) => keep_with(answer, share),
-        Err(reached) if *method == Method::GET => answer.into_response(Refusal::from(reached).respond(id)),
+        Err(reached) if *method == Method::GET => {
+            let refusal = Refusal::from(reached);
+            log_overloaded(principal, &refusal);
+            answer.into_response(refusal.respond(id))
+        }
         Err(_) => answer,
     }
 }
@@ -422,6 +428,14 @@ fn count_unsent(
 /// Whether a refusal before the handler says that the caller may not do this, or may not see it.
 fn is_of_access(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::Unauthorized | Code::NotFound)
+}
+
+/// Logs that a caller gets `overloaded`, and which limit is reached: once a minute for each token, since no metric names it.
+fn log_overloaded(principal: &Principal, refusal: &Refusal) {
+    if refusal.code() == Code::Overloaded && principal.used().is_some_and(|used| used.overload_told.is_due())
+    {
+        tracing::warn!(%refusal, "a caller's requests are refused for now: a limit is reached");
+    }
 }
 
 fn log_refused(refusal: &Refusal) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actors::jobs::TokenSubmissions;
+use ledger::LastTold;
 use tokio::sync::Mutex;
 use wire::Code;
 
@@ -57,6 +58,8 @@ pub struct Used {
     pub bulk_count: Arc<Mutex<()>>,
     /// The token's turn for a dry run of a retry of a task.
     pub retry_dry_run: Arc<Mutex<()>>,
+    /// When the log was told last that the token's requests get `overloaded`.
+    pub overload_told: LastTold,
 }
 
 impl Used {

@@ -7,7 +7,7 @@ use testkit::node::Message;
 
 use super::{Bounded, MIB};
 use crate::access::world;
-use crate::patient;
+use crate::{patient, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_so_many_sessions_and_others_are_served() {
@@ -27,6 +27,14 @@ async fn a_token_opens_so_many_sessions_and_others_are_served() {
     daemon.serves_others().await;
     daemon.done("other", "POST", "/v1/sessions", json!({})).await;
     assert!(daemon.memory().saturating_sub(before) < 64 * MIB);
+    // The log names the token, and not once for each request.
+    let told = |token: &str| {
+        let (log, principal) = (daemon.instance.whole_log(), format!("\"principal\":\"{token}\""));
+        log.lines().filter(|line| line.contains("a limit is reached") && line.contains(&principal)).count()
+    };
+    until("the token is in the log", async || told("greedy") > 0).await;
+    let refused = replies.len() - opened.len();
+    assert!(told("greedy") < refused && told("other") == 0, "{refused}: {}", daemon.instance.whole_log());
     // One that is closed makes room for another.
     let over = opened.len() - MOST;
     for reply in &opened[..=over] {
