@@ -59,10 +59,11 @@ pub fn run(command: Token) -> Result<(), Failure> {
     shown::answer(json, &NewToken { token, entry }, |new| {
         format!(
             "The secret, for the caller ({}); it is shown once:\n  {}\n\nThe entry, for the daemon's configuration file \
-             (delete the line `tokens = []` there, if it has one):\n{}",
+             (delete the line `tokens = []` there, if it has one):\n{}{}",
             new.entry.name,
             new.token,
-            toml(&new.entry)
+            toml(&new.entry),
+            unlimited(&new.entry)
         )
     });
     Ok(())
@@ -83,9 +84,30 @@ fn toml(entry: &AuthToken) -> String {
     text
 }
 
+/// What the caller sees all of although its entry limits something else, in words; empty where it limits nothing, or everything.
+fn unlimited(entry: &AuthToken) -> String {
+    let kinds = entry.patterns();
+    let all: Vec<_> =
+        kinds.iter().filter(|(_, patterns)| patterns.is_none()).map(|(kind, _)| *kind).collect();
+    if all.is_empty() || all.len() == kinds.len() {
+        return String::new();
+    }
+    format!("\nWithout patterns for them, the caller sees all {}.\n", all.join(", all "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_that_limits_something_says_what_it_does_not_limit() {
+        let some = || Some(vec!["acme".to_owned()]);
+        let of_tenant = AuthToken { tenants: some(), ..AuthToken::default() };
+        let says = "\nWithout patterns for them, the caller sees all signers, all pools, all nodes.\n";
+        assert_eq!(unlimited(&of_tenant), says);
+        let limited = AuthToken { signers: some(), pools: some(), nodes: some(), ..of_tenant };
+        assert_eq!((unlimited(&limited).as_str(), unlimited(&AuthToken::default()).as_str()), ("", ""));
+    }
 
     #[test]
     fn a_token_that_would_never_be_good_is_refused() {
