@@ -131,7 +131,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub client_ref: Option<String>,
-    /// The tenant that the job is for; without it, the tenant of its session. Waiting jobs are served fairly between tenants.
+    /// The tenant that the job is for; without it, the tenant of its session. Tenants take turns with their waiting jobs.
     /// A token that sees some tenants only must name one of them for a job without a session. If it sees a single one,
     /// that is the default.
     #[serde(
