@@ -10,11 +10,11 @@ use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW
 use actix_web::{HttpResponse, ResponseError};
 use domain::nonce::SettleRefusal;
 use domain::plan::Refused;
-use domain::{InstanceId, Nonce, TaskId};
+use domain::{HoldId, InstanceId, Nonce, TaskId};
 use ledger::{LastTold, Locker};
 use rand::RngExt;
 use wire::health::Check;
-use wire::problem::MEDIA_TYPE;
+use wire::problem::{GrantedBefore, MEDIA_TYPE};
 use wire::{Code, Problem};
 
 use crate::limits::{DETAIL_CHARS_MAX, TOO_MANY_SESSIONS_FOR};
@@ -417,7 +417,14 @@ impl From<actors::signers::Refusal> for Refusal {
             }
             Inside::Exhausted { .. } => Self::new(Code::Exhausted, detail),
             Inside::Recovering => Self::new(Code::Recovering, detail),
-            Inside::StaleReplay { .. } => Self::new(Code::StaleHold, detail),
+            Inside::StaleReplay { grants } => Self::new(Code::StaleHold, detail).with(|problem| {
+                // Its caller may not have stored the holds before it crashed, and can settle with them.
+                let before = |(nonce, hold): (Nonce, HoldId)| GrantedBefore {
+                    nonce: nonce.get(),
+                    hold: hold.to_string(),
+                };
+                problem.granted_before = Some(grants.into_iter().map(before).collect());
+            }),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded => Self::new(Code::Overloaded, detail),
             Inside::UnknownSigner | Inside::UnknownNonce => Self::new(Code::NotFound, detail),
@@ -675,6 +682,16 @@ mod tests {
                 "{detail}"
             );
         }
+    }
+
+    #[test]
+    fn a_repetition_of_a_grant_that_is_stale_is_answered_with_its_nonces_and_holds() {
+        let (nonce, hold) = (Nonce::new(7).unwrap(), HoldId::from_u128(1));
+        let refusal = Refusal::from(actors::signers::Refusal::StaleReplay { grants: vec![(nonce, hold)] });
+        assert_eq!(refusal.code(), Code::StaleHold);
+        let before = vec![GrantedBefore { nonce: 7, hold: hold.to_string() }];
+        assert_eq!(refusal.problem.granted_before, Some(before));
+        assert_eq!(Refusal::from(actors::signers::Refusal::StaleHold).problem.granted_before, None);
     }
 
     #[test]

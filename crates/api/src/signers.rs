@@ -29,8 +29,8 @@ use crate::to_wire;
 /// 1 to 1,000 nonces, lowest hole first, each under a hold of its own. Repetitions of the same request under
 /// one `Idempotency-Key` get the same nonces for 24 hours, on any instance. Once one of these holds was
 /// settled or has expired, or cannot be dated since the database's clock was set back, a repetition is refused as
-/// `stale_hold`, and the detail names the nonces: find out what was sent with them before you ask under another key. The same
-/// key with another request is refused as `key_reused`.
+/// `stale_hold`, and `granted_before` has the nonces with their holds, which settle them as long as they are the last ones: find
+/// out what was sent with them before you ask under another key. The same key with another request is refused as `key_reused`.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
     params(

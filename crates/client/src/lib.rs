@@ -33,13 +33,15 @@
 //!
 //! /// Pays an order, again where it was left.
 //! async fn pay(fencepost: &Client, order: &str) -> Result<(), Box<dyn std::error::Error>> {
+//!     // … an order that has a stored nonce goes on with that one, below: after 24 h its key would get another …
 //!     let granted = loop {
 //!         // Under its key the order gets the same nonce, also when the answer, this future or this process was lost.
 //!         match fencepost.grant(SIGNER, &GrantRequest::default(), Some(order)).await {
 //!             Ok(granted) => break granted,
 //!             // The call has tried for 30 s. Its nonce may be granted, so the key stays.
 //!             Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_secs(5)).await,
-//!             // With `stale_hold` the order had a nonce: look what became of that before you take another key.
+//!             // With `stale_hold` the order had a nonce: `granted_before` of the problem has it, and its hold. Look what
+//!             // became of that before you take another key.
 //!             Err(error) => return Err(error.into()),
 //!         }
 //!     };

@@ -25,7 +25,8 @@ words! {
         NotFound = "not_found",
         /// This path does not take this method; `Allow` says which it takes.
         MethodNotAllowed = "method_not_allowed",
-        /// The hold is not the nonce's last one.
+        /// The hold is not the nonce's last one. Of a grant that is repeated under its idempotency key: one of its holds was
+        /// settled, or has expired; `granted_before` has the nonces and the holds.
         StaleHold = "stale_hold",
         /// The hold is the nonce's last one, but the nonce is CONSUMED already, and this settlement differs.
         AlreadySettled = "already_settled",
@@ -239,6 +240,11 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub first_nonce: Option<u64>,
+    /// `stale_hold` of a grant that is repeated under its idempotency key: what the key was granted, in the order granted. A
+    /// daemon of the last release leaves it out.
+    // Not `grants`: a script that does not look at the status would take them for granted now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_before: Option<Vec<GrantedBefore>>,
     /// `tenant_locked`: the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
@@ -255,6 +261,16 @@ pub struct Problem {
     /// The checks of `/readyz`, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<BTreeMap<String, Check>>,
+}
+
+/// A nonce that an earlier request under the same idempotency key was granted, in whatever state it is by now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GrantedBefore {
+    /// The nonce.
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
+    pub nonce: u64,
+    /// The hold under which it was granted then. It settles the nonce as long as it is the nonce's last one.
+    pub hold: String,
 }
 
 impl Problem {
@@ -275,6 +291,7 @@ impl Problem {
             in_flight: None,
             max_in_flight: None,
             first_nonce: None,
+            granted_before: None,
             tenant: None,
             plan: None,
             task: None,

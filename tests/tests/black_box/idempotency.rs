@@ -81,5 +81,17 @@ async fn a_replay_whose_hold_was_let_go_is_stale_on_every_instance() {
         // The caller may have crashed after it sent its transactions, and not know its nonces.
         let detail = reply.body["detail"].as_str().unwrap();
         assert!(detail.contains("no transaction was sent") && detail.ends_with("nonces 0 to 1"), "{detail}");
+        let granted = first.body["grants"].as_array().unwrap().iter();
+        let granted: Vec<_> =
+            granted.map(|one| json!({"nonce": one["nonce"], "hold": one["hold"]})).collect();
+        assert_eq!(reply.body["granted_before"], json!(granted), "{}", reply.text);
+    }
+    // With these it settles what it still holds, and nothing that is another caller's by now.
+    let mine = persist(&client, &url(0), "k", &json!({"count": 2})).await;
+    let mine = &mine.body["granted_before"];
+    for (at, code) in [(0_usize, "stale_hold"), (1, "")] {
+        let release = json!({"hold": mine[at]["hold"], "outcome": "never_sent"});
+        let reply = persist(&client, &format!("{}/{at}/release", url(1)), "unused", &release).await;
+        assert_eq!(reply.code(), code, "{}", reply.text);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::{InstanceId, Nonce};
+use crate::id::{HoldId, InstanceId, Nonce};
 use crate::limits::REFUSAL_NONCE_RUNS_MAX;
 use crate::nonce::{GrantAnswer, ResolveRefusal};
 
@@ -46,8 +46,9 @@ pub enum Refusal {
     /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's. Or nobody can tell how old
     /// a hold is, since the database's clock was set back and repeats the time at which it was granted.
     StaleReplay {
-        /// All that it granted, in the order granted. Its caller may have sent transactions with them.
-        nonces: Vec<Nonce>,
+        /// All that it granted, in the order granted: the nonces, and the holds that they had then. Its caller may have sent
+        /// transactions with them.
+        grants: Vec<(Nonce, HoldId)>,
     },
     /// The idempotency key was used for another request.
     KeyReused,
@@ -74,7 +75,7 @@ impl Refusal {
     /// The refusal of a request that repeats the one that got this answer.
     #[must_use]
     pub fn stale_replay(answer: &GrantAnswer) -> Self {
-        Self::StaleReplay { nonces: answer.grants.iter().map(|(nonce, _)| *nonce).collect() }
+        Self::StaleReplay { grants: answer.grants.clone() }
     }
 }
 
@@ -107,12 +108,15 @@ impl fmt::Display for Refusal {
                 "the ledger was recovered from an earlier state; the signer grants again when an operator has confirmed \
                  its next nonce",
             ),
-            Self::StaleReplay { nonces } => write!(
-                f,
-                "a hold of this grant was settled, has expired, or cannot be dated since the database's clock was set back; ask \
-                 under a new key only once it is known that no transaction was sent with what was granted: {}",
-                runs(nonces)
-            ),
+            Self::StaleReplay { grants } => {
+                let nonces: Vec<_> = grants.iter().map(|(nonce, _)| *nonce).collect();
+                write!(
+                    f,
+                    "a hold of this grant was settled, has expired, or cannot be dated since the database's clock was set \
+                     back; ask under a new key only once it is known that no transaction was sent with what was granted: {}",
+                    runs(&nonces)
+                )
+            }
             Self::KeyReused => f.write_str(
                 "the Idempotency-Key was used for another request; repeat the first request unchanged, or, if this one is to be \
                  done as well, send it under a new key",
@@ -158,7 +162,9 @@ mod tests {
 
     #[test]
     fn a_repetition_that_is_refused_is_told_all_that_may_be_the_reason() {
-        let text = Refusal::StaleReplay { nonces: vec![Nonce::new(7).unwrap()] }.to_string();
+        let grants = vec![(Nonce::new(7).unwrap(), HoldId::from_u128(1))];
+        let text = Refusal::StaleReplay { grants }.to_string();
+        assert!(text.ends_with(": nonce 7"), "{text}");
         for reason in
             ["was settled", "has expired", "cannot be dated since the database's clock was set back"]
         {

@@ -59,7 +59,7 @@ fn one_callers_stale_grant_refuses_no_other_caller() {
             let other = world.apply(keyed_by("b", 1, "k"));
             world.proceed();
             world.settle_down();
-            assert_eq!(world.outcomes[&again], Err(stale([0])), "{mode:?} {outcome:?}");
+            assert_eq!(world.outcomes[&again], Err(stale(&holds)), "{mode:?} {outcome:?}");
             assert_eq!(numbers(&world, other), [1], "{mode:?} {outcome:?}");
         }
     }
@@ -178,8 +178,8 @@ fn a_grant_that_moved_on_is_stale_for_all_who_share_its_key() {
     world.settle_down();
     let (again, other) = (world.ask(keyed_by("a", 1, "k")), world.ask(keyed_by("b", 1, "k")));
     world.settle_down();
-    assert_eq!(world.outcomes[&again], Err(stale([0])));
-    assert_eq!(world.outcomes[&other], Err(stale([0])));
+    assert_eq!(world.outcomes[&again], Err(stale(&holds)));
+    assert_eq!(world.outcomes[&other], Err(stale(&holds)));
 }
 
 #[test]

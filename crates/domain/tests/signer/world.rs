@@ -252,16 +252,19 @@ impl World {
         self.run(effects);
     }
 
-    /// The keys of the batches under way are taken, for grants that are not live.
-    pub fn take_keys(&mut self) {
+    /// The keys of the batches under way are taken, for grants that are not live: these.
+    pub fn take_keys(&mut self) -> Vec<(Nonce, HoldId)> {
+        let mut taken = Vec::new();
         for call in &self.calls {
             if let Call::Commit { batch, .. } = call {
                 for key in &batch.keys {
                     let kept = KeptKey { body_hash: key.body_hash, answer: key.answer.clone() };
+                    taken.extend_from_slice(&kept.answer.grants);
                     self.keys.insert(key.scope.clone(), kept);
                 }
             }
         }
+        taken
     }
 
     /// Another instance takes the lease from its owner, if it has one.
@@ -719,8 +722,8 @@ pub fn nonce(number: u64) -> Nonce {
 }
 
 /// The refusal of a repeated grant of these.
-pub fn stale<const N: usize>(nonces: [u64; N]) -> Refusal {
-    Refusal::StaleReplay { nonces: nonces.map(nonce).to_vec() }
+pub fn stale(grants: &[(Nonce, HoldId)]) -> Refusal {
+    Refusal::StaleReplay { grants: grants.to_vec() }
 }
 
 pub fn grant(count: usize) -> Command {
