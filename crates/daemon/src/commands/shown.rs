@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client::Error;
 use client::wire::jobs::Route;
+use client::wire::problem::GrantedBefore;
 use client::wire::{Code, List, Problem};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -22,6 +23,9 @@ pub const NONE: &str = "-";
 
 /// The delay between two looks whether what is printed still has a reader.
 const READER_EVERY: Duration = Duration::from_secs(1);
+
+/// The most nonces of an earlier grant that its refused repetition shows.
+const GRANTED_SHOWN_MAX: usize = 5;
 
 /// Why an answer could not be written, if that was not for want of a reader.
 static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
@@ -230,6 +234,12 @@ fn problem(problem: &Problem, about: About<'_>) -> String {
     for (name, id) in locker.into_iter().filter(|_| problem.tenant.is_some()) {
         more.extend(id.as_ref().map(|id| format!("{name} {id}")));
     }
+    let before = problem.granted_before.as_deref().unwrap_or_default();
+    let held = |it: &GrantedBefore| format!("nonce {} had the hold {}", it.nonce, it.hold);
+    more.extend(before.iter().take(GRANTED_SHOWN_MAX).map(held));
+    if before.len() > GRANTED_SHOWN_MAX {
+        more.push(format!("{} in all, with --json", before.len()));
+    }
     for (name, check) in problem.checks.iter().flatten() {
         let detail = check.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
         more.push(format!("{name}: {}{detail}", check.status));
@@ -316,11 +326,12 @@ fn next_step(code: Code) -> Option<&'static str> {
              another --key it is carried out once more."
         }
         Code::WindowFull => {
-            "Settle or release nonces, or resolve quarantined ones; `fencepost nonce list SIGNER --status held` (or quarantined) \
-             shows them."
+            "Nonces come free as they are settled; `fencepost nonce list SIGNER --status held` (or quarantined) shows those that \
+             are not. never_sent is only for what was not sent: the next grant gets that nonce."
         }
         Code::Recovering => {
-            "`fencepost nonce confirm SIGNER NONCE` confirms the signer's next nonce from its chain."
+            "`fencepost nonce confirm SIGNER NONCE` confirms the signer's next nonce: above the chain's pending transactions, and \
+             above all nonces that senders had, sent or not."
         }
         Code::LedgerWentBack => {
             "`fencepost recover --dry-run`, with the daemon's --database-url or --config, says what `fencepost recover \
@@ -524,8 +535,24 @@ mod tests {
             refusal.retry_after_ms = retry_after_ms;
             failure(false, Error::Refused(Box::new(refusal))).message
         };
-        assert!(says(Some(250)).contains("Settle or release nonces"), "{}", says(Some(250)));
+        assert!(says(Some(250)).contains("Nonces come free as they are settled"), "{}", says(Some(250)));
         assert_eq!(says(None), "refused: window_full: full");
+    }
+
+    #[test]
+    fn a_repeated_grant_that_is_stale_shows_the_holds_that_settle_its_nonces() {
+        let says = |nonces: u64| {
+            let before = |nonce| GrantedBefore { nonce, hold: format!("h{nonce}") };
+            let mut refusal = Problem::new(Code::StaleHold, "settled");
+            refusal.granted_before = Some((0..nonces).map(before).collect());
+            failure(false, Error::Refused(Box::new(refusal))).message
+        };
+        assert_eq!(
+            says(2),
+            "refused: stale_hold: settled\n  nonce 0 had the hold h0, nonce 1 had the hold h1"
+        );
+        let many = says(GRANTED_SHOWN_MAX as u64 + 1);
+        assert!(many.contains("had the hold h4, 6 in all, with --json") && !many.contains("h5"), "{many}");
     }
 
     #[test]
