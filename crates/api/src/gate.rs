@@ -138,7 +138,7 @@ pub async fn pass(
             tracing::error!(status = status.as_u16(), "a request failed because of a defect");
         } else if !quiet {
             let (status, ms) = (status.as_u16(), took.as_millis() as u64);
-            tracing::debug!(status, code = code_of(&answer), ms, "answered");
+            tracing::debug!(path = path_of(&answer), status, code = code_of(&answer), ms, "answered");
         }
         answer
     }
@@ -198,6 +198,11 @@ fn is_passed_on(answer: &Result<ServiceResponse<BoxBody>, Error>) -> bool {
 fn code_of(answer: &Result<ServiceResponse<BoxBody>, Error>) -> Option<&'static str> {
     let answer = answer.as_ref().ok()?;
     answer.response().extensions().get::<Code>().map(|code| code.as_str())
+}
+
+/// The path that was asked for, which has the ids that the route leaves out; not what the query has.
+fn path_of(answer: &Result<ServiceResponse<BoxBody>, Error>) -> Option<&str> {
+    answer.as_ref().ok().map(|answer| answer.request().path())
 }
 
 /// Counts a request that is dropped before it has an answer, since its caller has closed the connection: as a

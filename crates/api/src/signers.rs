@@ -1,6 +1,7 @@
 //! Nonces over HTTP: each handler reads the request, asks the signer's owner (or, for a read, the ledger), and shows the
 //! answer.
 
+use std::fmt::Display;
 use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -64,9 +65,19 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     };
     let serve = async |owners: &Signers| owners.grant(&signer, wish.clone()).await;
     match forwarder.to_signer(&request, body, &signer, serve).await? {
-        Routed::Here(granted) => Ok(HttpResponse::Created().json(to_wire::grants(&signer, &granted))),
+        Routed::Here(granted) => {
+            tracing::debug!(
+                %signer, nonces = %list_of(granted.grants.iter().map(|grant| grant.nonce)), "nonces are granted"
+            );
+            Ok(HttpResponse::Created().json(to_wire::grants(&signer, &granted)))
+        }
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// For the log, which has who asked, and for what, in the line's span.
+fn list_of(items: impl Iterator<Item: Display>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Refuses a token a further signer when it has used as many in this hour as it may.
@@ -131,7 +142,12 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forw
             shape::SettlementResult::Refused { nonce: nonce.get(), code: code.to_string(), detail }
         }
     };
-    let results = nonces.into_iter().zip(answers).map(result).collect();
+    let results: Vec<_> = nonces.into_iter().zip(answers).map(result).collect();
+    let of_one = |result: &shape::SettlementResult| match result {
+        shape::SettlementResult::Settled { nonce, status } => format!("{nonce} {status}"),
+        shape::SettlementResult::Refused { nonce, code, .. } => format!("{nonce} {code}"),
+    };
+    tracing::debug!(%signer, nonces = %list_of(results.iter().map(of_one)), "nonces are settled");
     Ok(HttpResponse::Ok().json(shape::SettlementsAnswer { results }))
 }
 
@@ -191,7 +207,10 @@ async fn settle_one(
         Routed::Elsewhere(answer) => return Ok(answer),
     };
     match answers.as_slice() {
-        [Ok(status)] => Ok(nonce_answer(signer, nonce, *status)),
+        [Ok(status)] => {
+            tracing::debug!(%signer, nonces = %format_args!("{nonce} {}", status.as_str()), "nonces are settled");
+            Ok(nonce_answer(signer, nonce, *status))
+        }
         [Err(refused)] => {
             let (code, detail) = refusal::settlement(nonce, refused);
             Err(Refusal::new(code, detail))

@@ -626,7 +626,7 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
     for _ in 0..2 {
         let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
         let setup = setup.env("FENCEPOST__AUTH__TOKENS", token);
-        let setup = setup.env("FENCEPOST__LOG__FILTER", "info,api::gate=debug");
+        let setup = setup.env("FENCEPOST__LOG__FILTER", "info,api::gate=debug,api::signers=debug");
         instances.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000").start().await.unwrap());
     }
     let client = patient().with_token("log-test-token");
@@ -665,8 +665,37 @@ async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal(
                 (&span["request_id"], &span["principal"]),
                 (&"told-apart-7".into(), &"relayer".into())
             );
+            assert_eq!(line["path"], "/v1/signers/logged/nonces", "{line}");
         }
     }
+    // The owner says which nonces these are, and what becomes of them, one by one and together.
+    let granted: Value = answer.json().await.unwrap();
+    let hold = &granted["grants"][0]["hold"];
+    let release = json!({"hold": hold, "outcome": "unknown"});
+    let settlements = json!({"settlements": [
+        {"nonce": 0, "hold": hold, "outcome": "consumed"}, {"nonce": 7, "hold": "none", "outcome": "consumed"}
+    ]});
+    for (path, body) in [("nonces/0/release", &release), ("settlements", &settlements)] {
+        let settled = http.post(format!("{}/v1/signers/logged/{path}", other.url()));
+        let settled = settled.bearer_auth("log-test-token").header("x-request-id", "told-apart-9");
+        assert_eq!(settled.json(body).send().await.unwrap().status().as_u16(), 200);
+    }
+    let of_nonces = |log: &str| -> Vec<[Value; 4]> {
+        let told = lines(log, &["nonces are ", "told-apart-"]);
+        let of = |line: Value| {
+            [&line["message"], &line["signer"], &line["nonces"], &line["span"]["principal"]].map(Value::clone)
+        };
+        told.into_iter().map(of).collect()
+    };
+    until("the settlements are in the log", async || of_nonces(&owner.whole_log()).len() >= 3).await;
+    let expected = [
+        ("nonces are granted", "0"),
+        ("nonces are settled", "0 QUARANTINED"),
+        ("nonces are settled", "0 CONSUMED, 7 stale_hold"),
+    ]
+    .map(|(message, nonces)| [message, "logged", nonces, "relayer"].map(Value::from));
+    assert_eq!(of_nonces(&owner.whole_log()), expected);
+    assert!(of_nonces(&other.whole_log()).is_empty(), "the one that passed them on");
     let refused = http.get(format!("{}/v1/signers/logged?limit=1", owner.url()));
     let refused =
         refused.bearer_auth("log-test-token").header("x-request-id", "refused-8").send().await.unwrap();
