@@ -21,7 +21,8 @@ pub struct AuditRecord {
     #[schema(required)]
     pub before: Option<String>,
     /// How it is. For `drain_node`, `undrain_node` and `cancel_job`, the state that was asked for. For `retry_task`, where the
-    /// retry continues, and the names of the other fields that the request had, without their values.
+    /// retry continues, and the names of the other fields that the request had, without their values. For `retry_jobs` and
+    /// bulk operations, the request.
     #[schema(required)]
     pub after: Option<String>,
     /// Why, in the operator's words.

@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Submission};
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
-use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId};
+use domain::{AuditEntry, IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId};
 use futures_util::{StreamExt, TryStreamExt};
 use ledger::{JobFilter, JobKey, JobRecord, KeptJobKey, KeyScope};
 use sha2::{Digest, Sha256};
@@ -123,8 +123,11 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     let earlier = seen_retries(state, keys.principal.sees(), earlier, deadline).await?;
     let left: Vec<_> = jobs.iter().copied().filter(|job| !earlier.contains_key(job)).collect();
     let made = earlier.into_iter().map(|(job, retry)| (job, retry.to_string())).collect();
+    let entry = audit::operators_entry(&request, "retry_jobs", format!("jobs:{}", left.len()));
+    let what = entry.is_some().then(|| serde_json::to_string(&asked)).transpose();
+    let what = what.map_err(|_| Refusal::internal())?;
     let mut retries = Retries {
-        to_note: Some(&request),
+        to_note: entry.map(|entry| (&request, entry.changed(None::<String>, what))),
         once,
         made,
         ..Retries::new(&forwarder, ForwardedRequest::noted(&request), keys, false, deadline)
@@ -155,8 +158,8 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
 /// Retries of one request or bulk operation, in parts that are small in memory.
 pub struct Retries<'f> {
     forwarder: &'f Forwarder,
-    /// The request, until the audit has its entry.
-    to_note: Option<&'f HttpRequest>,
+    /// The request with its entry, until the audit has it.
+    to_note: Option<(&'f HttpRequest, AuditEntry)>,
     forwarded: ForwardedRequest,
     keys: RetryKeys,
     /// Whether a job that was retried before is left out.
@@ -267,10 +270,9 @@ impl<'f> Retries<'f> {
                 return Ok(());
             }
             if !part.is_empty()
-                && let Some(request) = self.to_note.take()
+                && let Some((request, entry)) = self.to_note.take()
             {
-                let subject = format!("jobs:{}", jobs.len());
-                audit::note_operators(state, request, "retry_jobs", subject).await?;
+                audit::note(state, request, &entry).await?;
             }
             self.retry(part).await;
         }

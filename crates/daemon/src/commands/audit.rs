@@ -9,6 +9,9 @@ use super::{connect, page, shown};
 use crate::cli::Audit;
 use crate::exit::Failure;
 
+/// The longest state before or after a change that a table shows whole, in characters.
+const STATE_CHARS_MAX: usize = 240;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -30,9 +33,42 @@ fn table(list: &List<AuditRecord>) -> String {
             shown::or_none(Some(&entry.principal).filter(|name| !name.is_empty())),
             entry.action.clone(),
             entry.subject.clone(),
-            shown::or_none(entry.before.as_ref()),
-            shown::or_none(entry.after.as_ref()),
+            shown::or_none(entry.before.as_deref().map(cut)),
+            shown::or_none(entry.after.as_deref().map(cut)),
             shown::or_none(entry.reason.as_ref()),
         ]
     })
+}
+
+/// A state, which may be a list of a thousand jobs or all pools, so that one row does not make all rows as wide.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(STATE_CHARS_MAX) {
+        Some((end, _)) => format!("{}… ({} bytes; --json shows all)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_many_names_is_cut_in_the_table() {
+        let entry = |after: String| AuditRecord {
+            id: 1,
+            at: "2026-12-01T00:00:00Z".to_owned(),
+            principal: "ops".to_owned(),
+            action: "retry_jobs".to_owned(),
+            subject: "jobs:1000".to_owned(),
+            before: None,
+            after: Some(after),
+            reason: None,
+            request_id: None,
+        };
+        let items = vec![entry("é".repeat(STATE_CHARS_MAX)), entry("é".repeat(40_000))];
+        let text = table(&List { items, next_cursor: None });
+        assert!(text.contains("… (80000 bytes; --json shows all)"), "{text}");
+        assert_eq!(text.matches('…').count(), 1, "{text}");
+        assert!(text.len() < 4_000, "{}", text.len());
+    }
 }

@@ -586,8 +586,11 @@ async fn a_retry_of_many_jobs_has_one_entry_whichever_instance_owns_their_sessio
     }
     let (_, listed) = near.ask("root", "GET", "/v1/audit", None).await;
     let retries = listed["items"].as_array().unwrap().iter().filter(|entry| entry["action"] != "cancel_job");
-    let retries: Vec<_> = retries.map(|entry| (&entry["action"], &entry["subject"])).collect();
-    assert_eq!(retries, [(&json!("retry_jobs"), &json!("jobs:3")); 2], "{listed}");
+    let retries: Vec<_> =
+        retries.map(|entry| (&entry["action"], &entry["subject"], &entry["after"])).collect();
+    // Which jobs, as they were asked for.
+    let what = json!(json!({ "ids": ids }).to_string());
+    assert_eq!(retries, [(&json!("retry_jobs"), &json!("jobs:3"), &what); 2], "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
