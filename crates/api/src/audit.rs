@@ -75,7 +75,8 @@ pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: Str
 
 /// Lists what operators changed
 ///
-/// The newest entry comes first. A page ends early when its entries are long. Entries are kept for 90 days.
+/// The newest entry comes first. A page ends early when its entries are long. Entries are kept for
+/// `audit.retention_ms`, which is 90 days unless the daemon is configured otherwise.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "operations", operation_id = "list_audit",
     params(

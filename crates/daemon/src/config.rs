@@ -51,6 +51,7 @@ pub struct Config {
     pub nodes: Nodes,
     pub plans: Plans,
     pub ids: Ids,
+    pub audit: Audit,
     pub auth: Auth,
     pub log: Log,
     pub traces: Traces,
@@ -72,6 +73,7 @@ impl Default for Config {
             nodes: Nodes::default(),
             plans: Plans::default(),
             ids: Ids::default(),
+            audit: Audit::default(),
             auth: Auth::default(),
             log: Log::default(),
             traces: Traces::default(),
@@ -465,6 +467,19 @@ pub struct Plans {
 impl Default for Plans {
     fn default() -> Self {
         Self { retention_ms: l::PLAN_RETENTION_MS_DEFAULT, lock_ms: l::TENANT_LOCK_MS_DEFAULT }
+    }
+}
+
+/// What operators change.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    pub retention_ms: u64,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { retention_ms: l::AUDIT_RETENTION_MS_DEFAULT }
     }
 }
 

@@ -33,12 +33,12 @@ pub struct UpkeepSettings {
     pub keep_keys: Duration,
     /// Age at which an ended incarnation is forgotten.
     pub keep_instances: Duration,
+    /// Age at which an entry of the audit is forgotten.
+    pub keep_audits: Duration,
 }
 
 /// Between two purges of a daemon, before jitter.
 pub const PURGE_EVERY: Duration = Duration::from_secs(30);
-/// How long entries of the audit are kept: 90 days.
-const AUDIT_KEPT: Duration = Duration::from_secs(90 * 86_400);
 /// Incarnations that ended which are forgotten in one purge, at most.
 const PURGED_INSTANCES_MAX: u32 = 1_000;
 /// Between two looks at the ledger's health, before jitter: its settings may change while nobody asks for `/readyz`.
@@ -204,7 +204,7 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings, purges: &mut Purges
     note_purge(&purge_rows(signers, settings.keep_keys, step, purge_keys).await, watch, told);
     let (step, watch, told) = &mut purges.audits;
     let purge_audits = move |kept_ms, limit| ledger.purge_audits(kept_ms, limit);
-    note_purge(&purge_rows(signers, AUDIT_KEPT, step, purge_audits).await, watch, told);
+    note_purge(&purge_rows(signers, settings.keep_audits, step, purge_audits).await, watch, told);
     let (watch, told) = &mut purges.instances;
     note_purge(&purge_instances(signers, settings.keep_instances).await, watch, told);
 }
@@ -349,6 +349,7 @@ mod tests {
             purge_every: second,
             keep_keys: second,
             keep_instances: second,
+            keep_audits: second,
         };
         purge(&signers, &settings, &mut Purges::new()).await;
         for of in ["keys", "audits", "instances"] {

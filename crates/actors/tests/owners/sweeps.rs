@@ -29,6 +29,7 @@ async fn all_overdue_signers_of_a_look_are_swept_and_one_that_hangs_keeps_no_oth
         purge_every: PURGE_EVERY,
         keep_keys: MINUTE * 60,
         keep_instances: MINUTE * 60,
+        keep_audits: MINUTE * 60,
     };
     let upkeep = Upkeep::start(shop.signers.clone(), settings);
     let held = async || {
@@ -58,6 +59,7 @@ async fn a_sweep_goes_on_behind_signers_that_are_not_overdue() {
         purge_every: PURGE_EVERY,
         keep_keys: MINUTE * 60,
         keep_instances: MINUTE * 60,
+        keep_audits: MINUTE * 60,
     };
     let upkeep = Upkeep::start(shop.signers.clone(), settings);
     let looks = || shop.plan.looks.load(Ordering::SeqCst);

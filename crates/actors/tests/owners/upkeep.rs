@@ -13,14 +13,14 @@ use crate::{MINUTE, Shop, until};
 const OFTEN: Duration = Duration::from_millis(10);
 const DAY_MS: u64 = 86_400_000;
 /// Each kind is kept for another time.
-const KEPT_MS: [u64; 2] = [3_600_001, 7_200_002];
+const KEPT_MS: [u64; 3] = [3_600_001, 7_200_002, 86_400_003];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_audits_and_ended_incarnations_are_purged_each_at_its_own_age() {
     let shop = Shop::open(Mode::Basic).await;
     let upkeep = Upkeep::start(shop.signers.clone(), settings());
     until("all three are purged", async || shop.plan.purges.all().len() == 3).await;
-    let expected = [("audits", 90 * DAY_MS), ("instances", KEPT_MS[1]), ("keys", KEPT_MS[0])];
+    let expected = [("audits", KEPT_MS[2]), ("instances", KEPT_MS[1]), ("keys", KEPT_MS[0])];
     assert_eq!(shop.plan.purges.all(), expected);
     upkeep.stop().await;
 }
@@ -35,6 +35,7 @@ pub fn settings() -> UpkeepSettings {
         purge_every: OFTEN,
         keep_keys: Duration::from_millis(KEPT_MS[0]),
         keep_instances: Duration::from_millis(KEPT_MS[1]),
+        keep_audits: Duration::from_millis(KEPT_MS[2]),
     }
 }
 
@@ -50,7 +51,7 @@ async fn what_is_purged_beside_jobs_keeps_its_age_when_the_clock_jumps_forward()
         purges.all().iter().any(|step| step.0 == what && step.1 > kept_ms + 590_000)
     };
     until("the keys count as younger", async || is_kept("keys", KEPT_MS[0])).await;
-    until("the audits count as younger", async || is_kept("audits", 90 * DAY_MS)).await;
+    until("the audits count as younger", async || is_kept("audits", KEPT_MS[2])).await;
     until("the incarnations count as younger", async || is_kept("instances", KEPT_MS[1])).await;
     upkeep.stop().await;
 }

@@ -152,6 +152,8 @@ pub const CALLER_SIGNERS_MAX_DEFAULT: u64 = served::CALLER_SIGNERS_DEFAULT as u6
 pub const CALLER_KEYS_MAX_DEFAULT: u64 = served::CALLER_KEYS_DEFAULT;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
+/// How long entries of the audit are kept, in milliseconds: 90 days.
+pub const AUDIT_RETENTION_MS_DEFAULT: u64 = 90 * 24 * 3_600 * 1_000;
 /// How long a tenant's lock lasts from its last renewal, in milliseconds: two and a half hours.
 pub const TENANT_LOCK_MS_DEFAULT: u64 = 9_000_000;
 
@@ -186,7 +188,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 51] = [
+pub const RANGES: [Range; 52] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -237,6 +239,7 @@ pub const RANGES: [Range; 51] = [
     range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),
     range("ids.lead_ms", LEAD_MS_MIN, LEAD_MS_MAX, "milliseconds"),
     range("ids.clock_skew_max_ms", 1, CLOCK_SKEW_MS_MAX, "milliseconds"),
+    range("audit.retention_ms", 24 * 3_600 * 1_000, 10 * 365 * 24 * 3_600 * 1_000, "milliseconds"),
     range("traces.sampled_percent", 0, 100, "percent"),
 ];
 

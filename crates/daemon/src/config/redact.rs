@@ -81,7 +81,8 @@ fn hosts(text: &str) -> Option<Range<usize>> {
 }
 
 /// The sections in which no key is a secret, or has one in it.
-const OPEN_SECTIONS: [&str; 8] = ["basic", "jobs", "lease", "log", "nodes", "nonce", "plans", "worker_queue"];
+const OPEN_SECTIONS: [&str; 9] =
+    ["audit", "basic", "jobs", "lease", "log", "nodes", "nonce", "plans", "worker_queue"];
 
 /// A value given for a key that does not exist, fit to be shown. `None` for a text that may be a secret under a misspelt name
 /// (`[cluster] secert = "…"`): in a section that has secrets, and no number.

@@ -215,7 +215,7 @@ fn unknown_keys_are_refused_by_name_value_and_neighbours() {
         "{message}"
     );
     let message = refusal(&sources(&[("FENCEPOST__LEASES", "5")]));
-    assert!(message.contains("known: auth, basic"), "{message}");
+    assert!(message.contains("known: audit, auth, basic"), "{message}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_empty_section_is_refused_unless_it_is_known() {
     };
     for (text, says) in [
         ("[lease]\n[leases]\n# signer_ms = 11000\n", "leases = a section"),
-        ("leases = {}\n", "unknown key; known: auth, basic"),
+        ("leases = {}\n", "unknown key; known: audit, auth, basic"),
         ("[server.deep]\n", "server.deep = a section"),
         ("[mode]\n", "allowed: basic or worker-queue"),
     ] {

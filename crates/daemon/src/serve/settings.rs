@@ -63,6 +63,7 @@ pub fn upkeep(config: &Config) -> UpkeepSettings {
         purge_every: signers::PURGE_EVERY,
         keep_keys: Duration::from_millis(config.nonce.key_retention_ms),
         keep_instances: Duration::from_millis(config.lease.instance_retention_ms),
+        keep_audits: Duration::from_millis(config.audit.retention_ms),
     }
 }
 
@@ -191,14 +192,17 @@ mod tests {
         config.plans.retention_ms = 3_600_002;
         config.nonce.key_retention_ms = 3_600_003;
         config.lease.instance_retention_ms = 3_600_004;
+        config.audit.retention_ms = 86_400_001;
         let of_upkeep = upkeep(&config);
         let kept = [
             lanes(&config).retention,
             plans(&config).retention,
             of_upkeep.keep_keys,
             of_upkeep.keep_instances,
+            of_upkeep.keep_audits,
         ];
-        assert_eq!(kept.map(|kept| kept.as_millis()), [3_600_001, 3_600_002, 3_600_003, 3_600_004]);
+        let expected = [3_600_001, 3_600_002, 3_600_003, 3_600_004, 86_400_001];
+        assert_eq!(kept.map(|kept| kept.as_millis()), expected);
         let often = [lanes(&config).purge_every, plans(&config).purge_every, of_upkeep.purge_every];
         assert!(often.iter().all(|every| *every <= Duration::from_secs(60)), "{often:?}");
         config.plans.lock_ms = 3_600_005;
