@@ -439,6 +439,38 @@ fn each_alert_says_what_it_is_how_bad_it_is_and_where_to_read_on() {
     assert_eq!(named, headings, "each alert has its section, and each section its alert");
 }
 
+/// One Prometheus may scrape several clusters, each under a `job` of its own.
+#[test]
+fn neither_alerts_nor_the_board_take_the_instances_of_two_clusters_for_those_of_one() {
+    for Alert { name, fields } in alerts() {
+        let expression = &fields["expr"];
+        for of_all in ["sum(", "max(", "min(", "count(", "avg("] {
+            assert!(!expression.contains(of_all), "{name} has one value for all clusters: {expression}");
+        }
+        for group in expression.split("by (").skip(1) {
+            let labels = group.split(')').next().unwrap();
+            let is_of_one = labels.split(", ").any(|label| ["instance", "job"].contains(&label));
+            assert!(is_of_one, "{name} is by {labels}: {expression}");
+        }
+    }
+    let board: Value = serde_json::from_str(&file("deploy/grafana/fencepost.json")).unwrap();
+    let mut expressions = Vec::new();
+    texts(&board, "expr", &mut expressions);
+    for expression in expressions {
+        let selectors = read(expression).unwrap().selectors;
+        let is_of_one = selectors.iter().any(|selector| selector.labels.iter().any(|label| label == "job"));
+        assert!(is_of_one, "the board shows all clusters as one: {expression}");
+    }
+}
+
+#[test]
+fn the_alert_about_missing_instances_counts_none_where_all_of_a_cluster_are_gone() {
+    let all = alerts();
+    let of_missing = all.iter().find(|alert| alert.name == "FencepostInstanceMissing").unwrap();
+    // A difference has no value where one side has none.
+    assert!(of_missing.fields["expr"].contains("or 0 * "), "{of_missing:?}");
+}
+
 #[test]
 fn alerts_read_what_tells_the_fault_from_what_is_well() {
     let alerts = alerts();
