@@ -38,8 +38,8 @@ impl Client {
     ///
     /// # Errors
     /// [`crate::Error`]; `stale_hold` for a repetition under a key whose nonces were settled or whose holds have expired:
-    /// [`wire::Problem::granted_before`] has the nonces with their holds, by which a caller that lost the answer can settle them. A
-    /// request under another key gets other nonces, so make it only when nothing was sent with these.
+    /// [`wire::Problem::granted_before`] has the nonces with their holds, by which a caller that lost the answer can settle
+    /// them. A request under another key gets other nonces, so make it only when nothing was sent with these.
     /// `key_reused` for a request that differs from the key's first one; `window_full` while as many nonces are in
     /// flight as the policy allows, and, not retryable, for more than it ever allows; `recovering` until [`Client::confirm`].
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {

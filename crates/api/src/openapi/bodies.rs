@@ -187,6 +187,7 @@ fn the_defaults_of_bodies_are_those_of_the_daemon() {
             "timeout_ms": l::PLAN_TIMEOUT_MS_DEFAULT,
             "start": false,
         },
+        "PlanResumeRequest": { "keep_paused": false },
         "Pool": { "weight": 1 },
         "SessionRequest": { "ordering": "strict", "idle_ms": l::SESSION_IDLE_MS_DEFAULT },
         "StageRequest": {
