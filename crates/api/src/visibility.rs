@@ -344,7 +344,7 @@ async fn sessions(state: &State, sees: &Sees, ids: &[SessionId]) -> Result<HashS
 async fn asked_session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool, Refusal> {
     let is_seen = session(state, sees, id).await?;
     if !is_seen {
-        state.incarnation().jobs.has_sessions()?;
+        state.incarnation().jobs.check_sessions()?;
     }
     Ok(is_seen)
 }

@@ -307,7 +307,7 @@ impl Heart {
                     %resource, owner = %self.id, %token,
                     "this is not the lease that the instance had, as after a recovery of the ledger: this incarnation ends"
                 );
-                self.is_lost();
+                self.lose_lease();
                 self.release(token).await;
                 Ok(None)
             }
@@ -315,13 +315,13 @@ impl Heart {
                 let expires_at = expires_at.as_micros();
                 tracing::info!(%resource, owner = %self.id, %token, expires_at, lease_ms, "lease acquired");
                 self.token.send_replace(Some(token));
-                self.is_renewed(sent);
+                self.note_renewed(sent);
                 Ok(Some(token))
             }
             // It took so long that others have found it dead. By now they may have given the lease back.
             Acquisition::Held { owner, .. } => {
                 tracing::warn!(%resource, %owner, "acquired too late: another instance has taken this lease");
-                self.is_lost();
+                self.lose_lease();
                 Ok(None)
             }
         }
@@ -334,7 +334,7 @@ impl Heart {
     }
 
     /// The lease lasts from the moment in which this was asked for.
-    fn is_renewed(&mut self, sent: Instant) {
+    fn note_renewed(&mut self, sent: Instant) {
         self.failure_detector.renewed(sent);
         if std::mem::take(&mut self.is_late) {
             tracing::info!("the instance's lease is renewed again");
@@ -342,7 +342,7 @@ impl Heart {
     }
 
     /// Logs why a renewal came to nothing: the first of several at WARN, as the beginning of an outage, and the others at DEBUG.
-    fn is_not_renewed(&mut self, why: &'static str) {
+    fn note_not_renewed(&mut self, why: &'static str) {
         if std::mem::replace(&mut self.is_late, true) {
             tracing::debug!("{why}");
         } else {
@@ -350,7 +350,7 @@ impl Heart {
         }
     }
 
-    fn is_lost(&mut self) {
+    fn lose_lease(&mut self) {
         self.token.send_replace(None);
         self.failure_detector.ended();
         self.lose.send_replace(true);
@@ -418,7 +418,7 @@ impl Heart {
     /// Renews by the exact token, which also revives a lease that ran out and that nobody took.
     async fn renew(&mut self, token: Token) -> ledger::Result<Renewed> {
         let Some((sent, renewed)) = self.ask_to_renew(token).await else {
-            self.is_not_renewed(
+            self.note_not_renewed(
                 "no renewal of the instance's lease was answered for as long as it lasts; it is renewed later",
             );
             return Ok(Renewed::Locked);
@@ -426,12 +426,12 @@ impl Heart {
         let renewed = renewed?;
         match renewed {
             Renewed::Done => {
-                self.is_renewed(sent);
+                self.note_renewed(sent);
                 self.look_around().await;
             }
             // An earlier renewal whose answer did not come may wait in its commit, and hold the row.
             Renewed::Locked => {
-                self.is_not_renewed("the row of the instance's lease is locked; it is renewed later");
+                self.note_not_renewed("the row of the instance's lease is locked; it is renewed later");
             }
             Renewed::Lost if self.has_risen_above(token).await => {
                 tracing::info!(instance = %self.id, %token, "the token of the instance's lease rose unheard");
@@ -440,7 +440,7 @@ impl Heart {
             }
             Renewed::Lost => {
                 tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
-                self.is_lost();
+                self.lose_lease();
             }
         }
         Ok(renewed)

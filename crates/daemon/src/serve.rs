@@ -210,8 +210,8 @@ impl Daemon {
         let ledger = serving
             .refuse_without(Awaited::Ledger("the ledger"), open_ledger(config, &runtimes, patience))
             .await?;
-        let is_current = witness.is_current(config, &ledger, &serving.api, &snowflakes, patience);
-        serving.refuse_without(Awaited::Ledger("the ledger as it was known"), is_current).await?;
+        let known = witness.wait_until_current(config, &ledger, &serving.api, &snowflakes, patience);
+        serving.refuse_without(Awaited::Ledger("the ledger as it was known"), known).await?;
         let cluster_secret = serving
             .refuse_without(Awaited::Ledger("the cluster's secret"), cluster_secret(config, &ledger))
             .await?;

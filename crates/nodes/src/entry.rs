@@ -221,11 +221,11 @@ impl Entry {
     /// One of its slots was freed.
     pub(crate) fn freed(&self) {
         self.count(|counted| counted.since -= 1);
-        self.may_be_open();
+        self.clear_full();
     }
 
     /// It may be tried again, though it was found full.
-    pub(crate) fn may_be_open(&self) {
+    pub(crate) fn clear_full(&self) {
         // Under the lock, as with every other change of the word.
         let _update = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
@@ -235,7 +235,7 @@ impl Entry {
     pub(crate) fn unreserved(&self) {
         // If it is counted here at all: an update may have come since it was made.
         self.count(|counted| counted.since -= i32::from(counted.since > 0));
-        self.may_be_open();
+        self.clear_full();
     }
 
     /// Slots that are not taken; below 0 when more are taken than there are.

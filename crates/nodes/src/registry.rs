@@ -469,9 +469,9 @@ impl Registry {
     }
 
     /// A node that was found full may be tried again.
-    pub fn may_be_open(&self, node: &NodeId) {
+    pub fn clear_full(&self, node: &NodeId) {
         if let Some(entry) = self.inner.here(node) {
-            entry.may_be_open();
+            entry.clear_full();
             self.inner.refresh(&entry);
         }
     }

@@ -96,7 +96,7 @@ impl Choice {
     }
 
     /// The bus had no free slot: this instance does not try the node again before its next update.
-    pub fn was_full(self) {
+    pub fn found_full(self) {
         self.entry.found_full();
     }
 }

@@ -94,7 +94,7 @@ impl InstanceHost {
             }
             JobNotice::Completed(job, class, attempt, node, output) => {
                 if let Some(output) = output {
-                    self.waiters.has_output(job, output);
+                    self.waiters.set_output(job, output);
                 }
                 self.results.written_by_owner(job, &class, attempt, &node, lane);
             }

@@ -228,7 +228,7 @@ async fn open_left(keeper: Arc<LaneKeeper>, opening: Arc<Semaphore>, lane: LaneI
 async fn read_inbox(bus: bus::Handle, me: InstanceId, this: Weak<Incoming>) {
     while let Some(inbox) = open_inbox(&bus, &me, &this).await {
         read_on(inbox, &this).await;
-        if !is_opened_again(&this).await {
+        if !reopen_when_known(&this).await {
             return;
         }
     }
@@ -250,8 +250,8 @@ async fn open_inbox(bus: &bus::Handle, me: &InstanceId, this: &Weak<Incoming>) -
     }
 }
 
-/// See [`Incoming::reopen`]; asks until that is known.
-async fn is_opened_again(this: &Weak<Incoming>) -> bool {
+/// Calls [`Incoming::reopen`] until it knows. Whether the inbox may be opened then.
+async fn reopen_when_known(this: &Weak<Incoming>) -> bool {
     loop {
         tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
         let Some(incoming) = this.upgrade() else { return false };

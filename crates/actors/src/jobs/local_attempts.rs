@@ -150,7 +150,7 @@ impl LocalAttempts {
     }
 
     /// The ledger says that the node has the attempt, also where another node reported it.
-    pub(super) fn is_of(&self, node: &NodeId, Slot { job, attempt }: Slot) {
+    pub(super) fn confirm_on(&self, node: &NodeId, Slot { job, attempt }: Slot) {
         let known = LocalAttempt::brought_by(node);
         let mut entry = self.attempts.entry((job, attempt)).or_insert(known);
         if entry.policy.is_none() {
@@ -257,7 +257,7 @@ impl LocalAttempts {
     }
 
     /// The attempt was looked up, and is still one. From now on its time is counted, unless it is already.
-    pub(super) fn is_still_one(&self, job: JobId, attempt: Attempt, now: Instant) {
+    pub(super) fn confirm(&self, job: JobId, attempt: Attempt, now: Instant) {
         if let Some(mut known) = self.attempts.get_mut(&(job, attempt)) {
             known.since.get_or_insert(now);
             known.is_confirmed = true;
@@ -295,7 +295,7 @@ mod tests {
         let known_for =
             |at| attempts.known_for(age, at).into_iter().map(|((job, _), ..)| job).collect::<Vec<_>>();
         assert_eq!(known_for(now), [job(2)], "it may be old");
-        attempts.is_still_one(job(2), FIRST, now);
+        attempts.confirm(job(2), FIRST, now);
         assert!(known_for(now).is_empty());
         assert_eq!(known_for(now + age), [job(1), job(2)]);
     }
@@ -304,13 +304,13 @@ mod tests {
     fn what_a_node_lists_is_its_own_when_the_ledger_has_named_it_or_it_was_dispatched_to_it() {
         let (attempts, now) = (LocalAttempts::default(), Instant::now());
         attempts.connected_with(&node("n"), &[1, 2, 3, 4].map(slot));
-        attempts.is_of(&node("n"), slot(1));
-        attempts.is_of(&node("m"), slot(2));
+        attempts.confirm_on(&node("n"), slot(1));
+        attempts.confirm_on(&node("m"), slot(2));
         attempts.expect(&dispatch(3, "n", "a"), now);
         let own = |of| [1, 2, 3, 4, 5].map(|number| attempts.is_confirmed(&node(of), slot(number)));
         assert_eq!(own("n"), [true, false, true, false, false]);
         assert_eq!(own("m"), [false, true, false, false, false]);
-        attempts.is_still_one(job(4), FIRST, now);
+        attempts.confirm(job(4), FIRST, now);
         assert!(own("n")[3]);
     }
 

@@ -359,7 +359,7 @@ impl NodeGateway {
             let (registry, node) = (self.registry.clone(), node.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(SLOTS_LEFT_FOR).await;
-                registry.may_be_open(&node);
+                registry.clear_full(&node);
             });
         }
         begins
@@ -552,7 +552,7 @@ impl NodeGateway {
         for HeldAttempt { job, lane, attempt, state, holder } in held {
             let slot = Slot { job, attempt };
             if listed.contains(&slot) {
-                self.attempts.is_of(node, slot);
+                self.attempts.confirm_on(node, slot);
                 there.push(slot);
                 if holder != *self.me() {
                     moved.push((job, attempt));

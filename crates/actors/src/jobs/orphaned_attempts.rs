@@ -50,7 +50,7 @@ pub(super) async fn look(
             } else if !is_here && *age >= AWAY_REMEMBERED {
                 gateway.forget(*job, *attempt);
             } else {
-                attempts.is_still_one(*job, *attempt, now);
+                attempts.confirm(*job, *attempt, now);
             }
         }
     }

@@ -436,7 +436,7 @@ impl Scheduler {
                         Some(ReservedSlot { placed, pool, instead_of: None })
                     }
                     Some(Reserved::Full | Reserved::NotReady | Reserved::Lent) | None => {
-                        choice.was_full();
+                        choice.found_full();
                         None
                     }
                 };
@@ -453,7 +453,7 @@ impl Scheduler {
         let registry = self.registry.clone();
         tokio::spawn(async move {
             tokio::time::sleep(jittered(UNANSWERED_LEFT_OUT)).await;
-            registry.may_be_open(&node);
+            registry.clear_full(&node);
         });
     }
 

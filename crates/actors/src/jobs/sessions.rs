@@ -50,7 +50,7 @@ impl Jobs {
         opener: Option<&Opener>,
     ) -> Result<SessionMade, Refusal> {
         let callers = &self.callers;
-        callers.has_sessions()?;
+        callers.check_sessions()?;
         let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
         let opened = callers.ledger.open_session(&id, spec, key, opener).await;
         match opened? {
@@ -89,7 +89,7 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::NoBus`], and what the ledger says.
     pub async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRecord>, Refusal> {
-        self.callers.has_sessions()?;
+        self.callers.check_sessions()?;
         Ok(self.callers.ledger.sessions(filter).await?)
     }
 
@@ -105,8 +105,8 @@ impl Jobs {
     ///
     /// # Errors
     /// [`Refusal::NoBus`].
-    pub fn has_sessions(&self) -> Result<(), Refusal> {
-        self.callers.has_sessions()
+    pub fn check_sessions(&self) -> Result<(), Refusal> {
+        self.callers.check_sessions()
     }
 
     /// Whether its owner is here.
@@ -220,14 +220,14 @@ impl Jobs {
 impl Callers {
     /// Several instances tell each other of sessions over the bus; one that is alone needs none. One without it opens none, and
     /// serves those that other instances have opened.
-    fn has_sessions(&self) -> Result<(), Refusal> {
+    fn check_sessions(&self) -> Result<(), Refusal> {
         if self.has_sessions { Ok(()) } else { Err(Refusal::NoBus) }
     }
 
     async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
         let found = self.ledger.session(id).await?;
         if found.is_none() {
-            self.has_sessions()?;
+            self.check_sessions()?;
         }
         found.ok_or(Refusal::UnknownSession)
     }

@@ -40,7 +40,7 @@ impl Waiters {
     }
 
     /// Tells all who wait for it what its result is, before they are woken.
-    pub(super) fn has_output(&self, job: JobId, output: Arc<str>) {
+    pub(super) fn set_output(&self, job: JobId, output: Arc<str>) {
         if let Some(waiting) = self.waiting.get(&job) {
             // A job has one result.
             let _ = waiting.0.output.set(output);
@@ -117,12 +117,12 @@ mod tests {
         let (mut output, mut never) = (pin!(waiter.output()), pin!(failed.output()));
         assert_eq!(futures_util::poll!(&mut output), Poll::Pending);
         assert_eq!(futures_util::poll!(&mut never), Poll::Pending);
-        waiters.has_output(job, "1".into());
+        waiters.set_output(job, "1".into());
         [job, other].into_iter().for_each(|job| waiters.finished(job));
         assert_eq!(&*output.await, "1");
         assert_eq!(futures_util::poll!(&mut never), Poll::Pending);
         // Nobody waits for it: it is not kept.
-        waiters.has_output(JobId::from_u128(3), "3".into());
+        waiters.set_output(JobId::from_u128(3), "3".into());
         assert!(!waiters.waiting.contains_key(&JobId::from_u128(3)));
     }
 }

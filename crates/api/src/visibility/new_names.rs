@@ -126,7 +126,7 @@ pub fn of_found_in(
     if let Some(record) = found.filter(|record| session_record(sees, record)) {
         return Ok(record);
     }
-    state.incarnation().jobs.has_sessions()?;
+    state.incarnation().jobs.check_sessions()?;
     Err(not_seen("session", id.as_str()))
 }
 

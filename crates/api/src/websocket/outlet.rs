@@ -56,7 +56,7 @@ impl Outlet {
     pub async fn text(&mut self, text: String) -> Result<(), Unsent> {
         let Self { session, unread } = self;
         let send = async {
-            unread.has_room(text.len()).await;
+            unread.take_room(text.len()).await;
             session.text(text).await.map_err(|_| Unsent::Closed)
         };
         tokio::time::timeout(SOCKET_SEND_MAX, send).await.unwrap_or(Err(Unsent::NotRead))
@@ -105,7 +105,7 @@ struct Waiting {
 
 impl Unread {
     /// Waits for room, and takes it.
-    async fn has_room(&self, bytes: usize) {
+    async fn take_room(&self, bytes: usize) {
         while !self.took_room(bytes) {
             // What others take makes room as well.
             let _ = tokio::time::timeout(SOCKET_ROOM_EVERY, self.taken.notified()).await;

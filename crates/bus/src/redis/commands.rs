@@ -125,7 +125,7 @@ impl Commands {
 
     /// Another connection is made anew, or does not show what goes by this one: the name of a single server may lead to another
     /// one by now.
-    pub(super) fn may_be_apart(&self) {
+    pub(super) fn suspect_apart(&self) {
         self.is_apart.store(true, Ordering::Release);
     }
 

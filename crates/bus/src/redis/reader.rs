@@ -69,7 +69,7 @@ impl Reader {
                 Ok(Over::Connection) => tracing::debug!("the inbox is read where commands go now"),
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, "the inbox cannot be read");
-                    self.shared.commands.may_be_apart();
+                    self.shared.commands.suspect_apart();
                 }
                 Err(error) if told.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
                 Err(error) => tracing::debug!(%error, "the inbox still cannot be read"),

@@ -40,7 +40,7 @@ impl Line {
         self.has_moved.swap(false, Ordering::Relaxed)
     }
 
-    fn has_written(&mut self, written: &Poll<io::Result<usize>>) {
+    fn note_write(&mut self, written: &Poll<io::Result<usize>>) {
         let was_blocked = std::mem::replace(&mut self.is_blocked, written.is_pending());
         if was_blocked && !self.is_blocked {
             self.has_moved.store(true, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl AsyncWrite for Line {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.has_written(&written);
+        self.note_write(&written);
         written
     }
 
@@ -80,7 +80,7 @@ impl AsyncWrite for Line {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.has_written(&written);
+        self.note_write(&written);
         written
     }
 

@@ -24,7 +24,7 @@ pub struct Absence {
 
 impl Absence {
     /// The daemon has answered.
-    pub fn is_over(&mut self) {
+    pub fn end(&mut self) {
         self.since = None;
     }
 

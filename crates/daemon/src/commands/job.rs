@@ -279,7 +279,7 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
                 continue;
             }
         };
-        absence.is_over();
+        absence.end();
         let line = match (&update, json) {
             (JobUpdate::Job(job), true) => shown::json(&Line { event: "job", data: job.as_ref() }),
             (JobUpdate::Progress(progress), true) => shown::json(&Line { event: "progress", data: progress }),

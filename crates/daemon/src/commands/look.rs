@@ -132,7 +132,7 @@ impl<'a, T> Look<'a, T> {
         loop {
             match read().await {
                 Ok(answer) => {
-                    absence.is_over();
+                    absence.end();
                     has_begun = true;
                     let is_over = (self.is_over)(&answer);
                     let is_read = if json {

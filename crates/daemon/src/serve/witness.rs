@@ -120,7 +120,7 @@ impl Witness {
     /// # Errors
     /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`; [`Exit::Unavailable`] for a
     /// ledger that does not answer.
-    pub async fn is_current(
+    pub async fn wait_until_current(
         &mut self,
         config: &Config,
         ledger: &ledger::Handle,
@@ -161,7 +161,7 @@ impl Witness {
     /// Which ledger it is.
     ///
     /// # Panics
-    /// Before [`Self::is_current`].
+    /// Before [`Self::wait_until_current`].
     pub fn cluster(&self) -> &str {
         &self.known.as_ref().expect("the ledger was looked at").cluster
     }

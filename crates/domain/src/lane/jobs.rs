@@ -209,7 +209,7 @@ impl LaneJobs {
     }
 
     /// The attempt of a job that was read from the ledger is awaited: whether it was sent is not known.
-    pub(super) fn may_be_sent(&mut self, job: JobId) {
+    pub(super) fn mark_may_be_sent(&mut self, job: JobId) {
         if let Some(Entry { phase: Phase::InFlight(at_node), .. }) = self.entries.get_mut(&job) {
             at_node.may_be_sent = true;
         }

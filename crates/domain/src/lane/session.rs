@@ -154,7 +154,7 @@ impl SessionState {
     }
 
     /// A job has come under this key.
-    pub(super) fn has_come(&mut self, key: &JobKey) {
+    pub(super) fn note_key(&mut self, key: &JobKey) {
         if let Some(recent) = &mut self.recent {
             recent.note(key.scope.key.as_str());
         }

@@ -240,7 +240,7 @@ impl Keeper {
             tokio::select! {
                 () = &mut pause => return true,
                 () = changed(&mut self.source) => return false,
-                () = ahead.is_to_be_removed() => {}
+                () = ahead.until_removal_is_due() => {}
             }
             ahead.remove().await;
         }

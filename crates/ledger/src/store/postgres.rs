@@ -304,7 +304,7 @@ async fn settle(connect: &PgConnectOptions, options: &Options, migrate: Migrate)
             // A server that does not even refuse is waited for no longer than that.
             let compared = timeout_at(deadline, compared(connect, options, migrate)).await;
             let (mut connection, schema, lacks) = compared.unwrap_or_else(|_| Err(failed.clone()))?;
-            let is_settled = !lacks || has_turn(&mut connection).await?;
+            let is_settled = !lacks || take_turn(&mut connection).await?;
             if lacks && is_settled {
                 let has_ledger = schema.as_ref().is_some_and(|schema| schema.has_ledger);
                 let run = migrations::POSTGRES.run_postgres(&mut connection, has_ledger);
@@ -340,7 +340,7 @@ async fn settle(connect: &PgConnectOptions, options: &Options, migrate: Migrate)
 
 /// Takes the migrator's lock, which the session keeps until it ends. Whether it was had within [`MIGRATION_LOCK_WAIT_MS`]:
 /// if not, another session has it. That of a process that is gone has ended with it.
-async fn has_turn(connection: &mut PgConnection) -> Result<bool> {
+async fn take_turn(connection: &mut PgConnection) -> Result<bool> {
     let answer = timeout_at(Instant::now() + MIGRATION_TURN_ANSWER_MAX, migrations::lock(connection));
     match answer.await.map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))? {
         Err(MigrateFailure::Driver(source)) if has_code(&source, &[LOCK_NOT_AVAILABLE]) => Ok(false),

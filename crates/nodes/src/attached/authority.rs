@@ -153,7 +153,7 @@ impl AttachedNode {
     /// The bus cannot be asked whether this attempt has its slot.
     pub(super) fn refuse(&mut self, slot: Slot) {
         self.came_to_nothing(slot, Revoked::Undeliverable, "the bus did not say that the slot is taken");
-        self.is_not_sent(slot);
+        self.not_sent(slot);
     }
 
     /// What became of a call that may have listed the taken slots.

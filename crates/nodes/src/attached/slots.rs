@@ -254,11 +254,11 @@ impl AttachedNode {
             Revoked::Undeliverable,
             "the node's socket was closed before the attempt was sent",
         );
-        self.is_not_sent(slot);
+        self.not_sent(slot);
     }
 
     /// An attempt that came to nothing never gets to the node. If it was called off, its slot is waited for.
-    pub(super) fn is_not_sent(&mut self, slot: Slot) {
+    pub(super) fn not_sent(&mut self, slot: Slot) {
         if self.called_off.remove(&slot) {
             self.out.push(Effect::SlotFreed(slot));
         }
@@ -267,7 +267,7 @@ impl AttachedNode {
     /// This attempt was to have a slot that was not passed on to it.
     pub(super) fn not_passed(&mut self, slot: Slot) {
         self.came_to_nothing(slot, Revoked::Undeliverable, "its slot could not be passed on");
-        self.is_not_sent(slot);
+        self.not_sent(slot);
     }
 
     /// What has its slot goes to the node. Where the bus did not say, the slots are freed with the next refresh.

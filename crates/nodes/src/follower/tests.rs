@@ -395,7 +395,7 @@ async fn a_node_that_was_full_is_soon_looked_at_again() {
     let (registry, follower) = following(&shelf).await;
     let needs = Requirements::default();
     let mut rng = seeded();
-    registry.select(&Wanted::new(&needs), &mut rng).unwrap().was_full();
+    registry.select(&Wanted::new(&needs), &mut rng).unwrap().found_full();
     assert!(select_far(&registry).is_none());
     within(SECOND / 2, || select_far(&registry).is_some()).await;
     follower.stop().await;

@@ -459,7 +459,7 @@ fn others_nodes_that_were_found_full_are_looked_at_unless_news_came() {
     let mut rng = seeded();
     let (now, ago) = (Instant::now(), Duration::from_millis(200));
     for _ in 0..2 {
-        anybody(&registry, &mut rng).unwrap().was_full();
+        anybody(&registry, &mut rng).unwrap().found_full();
     }
     assert!(registry.found_full(now, ago).is_empty(), "an update came not long ago");
     assert_eq!(registry.found_full(now + ago, ago), [node("far")]);

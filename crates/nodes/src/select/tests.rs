@@ -381,7 +381,7 @@ fn a_choice_that_is_dropped_gives_its_slot_back() {
     drop(choice);
     assert!(openings.has_changed().unwrap(), "whoever found it taken hears that it is free");
     openings.mark_unchanged();
-    anybody(&registry, &mut rng).unwrap().was_full();
+    anybody(&registry, &mut rng).unwrap().found_full();
     assert!(anybody(&registry, &mut rng).is_none() && !openings.has_changed().unwrap());
     apply(&registry, record("only").capacity(1).at(1, 2));
     assert!(openings.has_changed().unwrap());
@@ -425,7 +425,7 @@ fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyon
     registry.unreserved(&node("only"));
     assert!(openings.has_changed().unwrap());
     // The one reservation was of before the last update, and had the bus find it full.
-    anybody(&registry, &mut rng).unwrap().was_full();
+    anybody(&registry, &mut rng).unwrap().found_full();
     openings.mark_unchanged();
     registry.unreserved(&node("only"));
     assert!(openings.has_changed().unwrap());

@@ -248,7 +248,7 @@ impl Hearing<'_> {
                         match self.watches.finish_interest.receive(&from, &topic, Instant::now()) {
                             Listed::First => self.watches.announce_finish_interest(),
                             Listed::Again => {}
-                            Listed::Other => self.is_wanted(&topic, again, is_asked),
+                            Listed::Other => self.hear_wanted(&topic, again, is_asked),
                         }
                     }
                 }
@@ -267,7 +267,7 @@ impl Hearing<'_> {
     }
 
     /// Another instance listens to a topic.
-    fn is_wanted(&self, topic: &str, again: bool, is_asked: bool) {
+    fn hear_wanted(&self, topic: &str, again: bool, is_asked: bool) {
         let Some(topic) = Topic::read(topic) else { return };
         self.watches.wanted_by_another(topic.clone());
         if let (Topic::Job(job), false) = (topic, again) {

@@ -136,7 +136,7 @@ impl Keeper {
                 tracing::warn!("the probe published to Redis did not come back; reconnecting the listener");
                 listener.condemn(generation);
                 self.awaited = None;
-                shared.commands.may_be_apart();
+                shared.commands.suspect_apart();
             }
         }
         let (now, generation) = (listener.clock(), listener.generation());
@@ -177,7 +177,7 @@ impl Keeper {
             self.remake().await;
             // Where there is no new one, it is tried again.
             if self.shared.commands.generation() == made {
-                self.shared.commands.may_be_apart();
+                self.shared.commands.suspect_apart();
             }
         }
     }

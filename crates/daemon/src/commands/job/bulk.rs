@@ -154,7 +154,7 @@ async fn follow(client: &Client, id: &str, json: bool) -> Result<Shown, Failure>
                 return Ok(bulk);
             }
             Ok(bulk) => {
-                absence.is_over();
+                absence.end();
                 bar.set_length(bulk.matched.max(worked_on(&bulk)));
                 bar.set_position(worked_on(&bulk));
                 bar.set_message(besides(bulk.skipped, bulk.failed));

@@ -98,7 +98,7 @@ async fn waited(id: &str, mut ask: impl AsyncFnMut(Duration) -> client::Result<J
     loop {
         match ask(ASK_EVERY).await {
             Ok(job) if job.state == JobState::Finished => return Ok(job),
-            Ok(_) => absence.is_over(),
+            Ok(_) => absence.end(),
             Err(error) => {
                 if let Err(error) = absence.outlast(error).await {
                     shown::note(&format!("job {id} continues; `fencepost job show {id}` shows it\n"));

@@ -21,7 +21,7 @@ pub async fn run(mut events: PlanEvents, json: bool) -> Result<(), Failure> {
         };
         match next {
             Ok(event) => {
-                absence.is_over();
+                absence.end();
                 let line = if json { shown::json(&event) + "\n" } else { tasks_shown::event_line(&event) };
                 if !shown::print(&(std::mem::take(&mut headings) + &line)) {
                     return Ok(());

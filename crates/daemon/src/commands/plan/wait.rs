@@ -51,7 +51,7 @@ async fn end(client: &Client, id: &str, json: bool) -> client::Result<Plan> {
         match client.plans().get(id).await {
             Ok(plan) if is_over(&plan) => return Ok(plan),
             Ok(plan) => {
-                absence.is_over();
+                absence.end();
                 let stands_still = matches!(plan.status, PlanStatus::Created | PlanStatus::Paused);
                 if before.replace(plan.status) != Some(plan.status) && stands_still && !json {
                     shown::note(&tasks_shown::changed(&plan));

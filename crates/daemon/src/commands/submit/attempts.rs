@@ -32,7 +32,7 @@ impl Attempts {
             }
         }
         let Some(refusal) = self.results.iter().find_map(refused_for_now) else {
-            overload.is_over();
+            overload.end();
             return false;
         };
         if self.accepted().count() > accepted_before {

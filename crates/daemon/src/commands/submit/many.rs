@@ -238,7 +238,7 @@ impl Submission<'_> {
         loop {
             match self.client.jobs().submit_batch(jobs.clone(), key.as_deref()).await {
                 Ok(answers) => {
-                    absence.is_over();
+                    absence.end();
                     if !attempts.answered(answers, &mut self.overload).await {
                         self.has_doubt |= attempts.has_doubt();
                         return Ok(numbers.into_iter().zip(attempts.into_results()).collect());

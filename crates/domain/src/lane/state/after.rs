@@ -184,7 +184,7 @@ impl<C: Callers> LaneState<C> {
         if let (Some(session), Some(key)) = (&mut self.session, &write.key)
             && matches!(verdict, JobVerdict::Written | JobVerdict::KeyTaken)
         {
-            session.has_come(key);
+            session.note_key(key);
         }
         if verdict != JobVerdict::Written {
             return self.not_written(then, write, verdict, gathered);

@@ -85,7 +85,7 @@ impl<C: Callers> LaneState<C> {
             (State::Dispatched | State::Running, Some(placed)) => {
                 let id = job.id;
                 self.jobs.begin(job, newest, placed, now);
-                self.jobs.may_be_sent(id);
+                self.jobs.mark_may_be_sent(id);
                 self.relearn_fifo(effects);
             }
             _ if self.fifo().is_some() => self.relearn_fifo(effects),

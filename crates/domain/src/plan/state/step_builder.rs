@@ -63,7 +63,7 @@ impl StepBuilder {
         let earlier = self.writes.events.len();
         self.note_status();
         if self.is_status_own {
-            self.are_own(earlier);
+            self.mark_own(earlier);
         }
         self.writes.plan |= self.next.needs_owner() != self.needed_owner;
         if self.writes.plan {
@@ -105,7 +105,7 @@ impl StepBuilder {
     }
 
     /// All events but those earlier ones are the owner's own acts.
-    fn are_own(&mut self, earlier: usize) {
+    fn mark_own(&mut self, earlier: usize) {
         self.writes.events[earlier..].iter_mut().for_each(|event| event.is_own = true);
     }
 
@@ -650,7 +650,7 @@ impl StepBuilder {
             }
         }
         self.on_failure();
-        self.are_own(earlier);
+        self.mark_own(earlier);
     }
 }
 

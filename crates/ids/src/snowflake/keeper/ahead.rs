@@ -105,7 +105,7 @@ impl Ahead {
     }
 
     /// Returns when the file is to be deleted again, since that failed.
-    pub(super) async fn is_to_be_removed(&self) {
+    pub(super) async fn until_removal_is_due(&self) {
         if !self.is_undeleted {
             return pending().await;
         }
