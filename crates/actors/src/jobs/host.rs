@@ -11,7 +11,7 @@ use super::instance_message::InstanceMessage;
 use super::inter_instance::InterInstance;
 use super::job_metrics::JOB_METRICS;
 use super::lifetime::Lifetime;
-use super::messages::Ends;
+use super::messages::CompletionAnswer;
 use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
 use super::results::ResultWriter;
@@ -57,8 +57,8 @@ impl InstanceHost {
     }
 
     /// Answers results that were written, each with the attempt that gets its slot.
-    pub(super) fn results_written(&self, ends: Ends) {
-        self.results.answer(ends);
+    pub(super) fn results_written(&self, answers: Vec<CompletionAnswer>) {
+        self.results.answer(answers);
     }
 
     /// Tells those who watch what became of a job.

@@ -3,8 +3,8 @@
 //! What lives here: commands, events of attempts, submissions, results, and slots. What must never: anything that acts on
 //! them. This module uses no other part of `jobs` but the types that its messages carry.
 
+use domain::LaneId;
 use domain::lane;
-use domain::{JobId, LaneId};
 use tokio::sync::oneshot;
 
 use super::delivery::Dispatch;
@@ -56,11 +56,10 @@ pub(super) struct CompletionOutcome {
     pub(super) next: Option<Box<Dispatch>>,
 }
 
-/// Results that a lane has written, and the attempts that follow them on their slots.
-#[derive(Default)]
-pub(super) struct Ends {
-    pub(super) over: Vec<(JobId, bool, oneshot::Sender<CompletionOutcome>)>,
-    pub(super) next: Vec<(JobId, Dispatch)>,
+/// The answer to a completion, and the caller that waits for it.
+pub(super) struct CompletionAnswer {
+    pub(super) reply: oneshot::Sender<CompletionOutcome>,
+    pub(super) outcome: CompletionOutcome,
 }
 
 /// The way to a lane's owner.

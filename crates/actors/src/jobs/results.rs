@@ -6,7 +6,6 @@
 //! After the commit a report goes to the lane's owner, if it is not the writer: a command on this instance, an entry of the
 //! owner's inbox on another. A crash between the two leaves a result in the ledger that the owner reads within seconds.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use super::late_results::{LateOfWriter, LateResults};
 use super::limits::OWNER_WAIT;
 use super::live_job::live_job;
 use super::messages::{
-    AttemptEvent, CompletionOutcome, CompletionRequest, Directory, Ends, LaneCommand, LaneHandle,
+    AttemptEvent, CompletionAnswer, CompletionOutcome, CompletionRequest, Directory, LaneCommand, LaneHandle,
 };
 use super::node_gateway::NodeGateway;
 use super::rates::RateCounter;
@@ -200,23 +199,15 @@ impl ResultWriter {
     }
 
     /// Answers completions that a lane's owner has written, each with the attempt that gets the slot.
-    pub(super) fn answer(&self, ends: Ends) {
-        let mut next: HashMap<_, _> = ends.next.into_iter().collect();
-        for (job, is_written, reply) in ends.over {
-            let follows = next.remove(&job).map(Box::new);
-            if let Some(dispatch) = &follows {
+    pub(super) fn answer(&self, answers: Vec<CompletionAnswer>) {
+        for CompletionAnswer { reply, outcome } in answers {
+            if let Some(dispatch) = &outcome.next {
                 self.gateway.attempts().expect(dispatch, std::time::Instant::now());
             }
-            if let Err(CompletionOutcome { next: Some(dispatch), .. }) =
-                reply.send(CompletionOutcome { is_written, next: follows })
-            {
+            if let Err(CompletionOutcome { next: Some(dispatch), .. }) = reply.send(outcome) {
                 let why = "the node's socket is no longer on this instance";
                 self.gateway.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, why);
             }
-        }
-        // These were to get the slot of an earlier commit's completion.
-        for dispatch in next.into_values() {
-            self.gateway.deliver(dispatch);
         }
     }
 

@@ -10,7 +10,7 @@ use bus::{Binding, Claim, Slot};
 use domain::job::{Assignment, Attempt, State};
 use domain::lane::limits::PROMOTED_MAX;
 use domain::lane::{
-    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, LaneState, NodeFound, SlotSearch,
+    Affinity, CommitFailure, Completed, DispatchOrder, Effect, KeyedAnswer, LaneState, NodeFound, SlotSearch,
     SlotsFound, WithdrawOrder,
 };
 use domain::{InstanceId, JobId, KeyScope, SessionId};
@@ -20,7 +20,7 @@ use ledger::{HeldAttempt, KeptJobKey, PromotedJob, Unwritten, jittered};
 use super::{LaneActor, LaneServices, ask, end, fenced, loaded, reads, spawn, stop_if_all_is_handled, tell};
 use crate::handed_on;
 use crate::jobs::delivery::{Dispatch, Withdrawal};
-use crate::jobs::messages::{Ends, PendingSubmission, Waiting};
+use crate::jobs::messages::{CompletionAnswer, CompletionOutcome, PendingSubmission, Waiting};
 use crate::jobs::older_attempts;
 use crate::jobs::scheduler::Scheduler;
 use crate::jobs::{Accepted, Refusal};
@@ -55,12 +55,11 @@ pub(super) fn carry_out(actor: &mut LaneActor, effect: Effect<Waiting>, context:
         Effect::Cancelled(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
         Effect::Closed(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
         Effect::Completed(completed) => {
-            let mut ends = Ends::default();
-            for one in completed {
-                ends.over.push((one.job, one.is_written, one.reply));
-                ends.next.extend(one.next.map(|order| (one.job, dispatch(&order))));
-            }
-            services.host.results_written(ends);
+            let answers = completed.into_iter().map(|Completed { is_written, reply, next, .. }| {
+                let next = next.map(|order| Box::new(dispatch(&order)));
+                CompletionAnswer { reply, outcome: CompletionOutcome { is_written, next } }
+            });
+            services.host.results_written(answers.collect());
         }
         Effect::Dispatch(order) => services.host.dispatch(dispatch(&order)),
         Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }) => {

@@ -1,5 +1,6 @@
 //! What a result leads to, case by case; and results that are written into a ledger.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use domain::job::PastAttempt;
@@ -276,8 +277,8 @@ async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
         match owner.recv().await.unwrap() {
             LaneCommand::Complete(request) => {
                 assert_eq!((request.job, request.node, request.may_pass), (job(1), node("n"), true));
-                let over = vec![(request.job, true, request.reply)];
-                here.writer.answer(Ends { over, next: vec![] });
+                let outcome = CompletionOutcome { is_written: true, next: None };
+                here.writer.answer(vec![CompletionAnswer { reply: request.reply, outcome }]);
             }
             _ => panic!("a completion was awaited"),
         }
