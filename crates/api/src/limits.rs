@@ -289,9 +289,10 @@ pub const CLIENT_JOBS_KNOWN_MAX: usize = 100;
 /// Jobs that a session's client has sent again and whose results it is still to get again. While there are so many, its
 /// socket reads nothing.
 pub const CLIENT_REPEATED_MAX: usize = 20_000;
-/// How often a session's socket reads the ledger in case a notification was lost: with unfinished jobs, and
-/// without.
-pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(15));
+/// How often the socket of a session with unfinished jobs reads the ledger, in case a notification was lost.
+pub const CLIENT_LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often the socket of a session without unfinished jobs reads the ledger.
+pub const CLIENT_IDLE_LOOK_EVERY: Duration = Duration::from_secs(15);
 /// How soon a session's socket reads the ledger again when it has read all for the first time: other instances may not have
 /// heard yet that it listens.
 pub const CLIENT_FIRST_PAUSE: Duration = Duration::from_millis(200);

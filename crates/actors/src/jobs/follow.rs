@@ -11,7 +11,7 @@ use rand::RngExt;
 use tokio::sync::watch::Receiver;
 
 use super::lifetime::Phase;
-use super::limits::FOLLOWER_LOOKS;
+use super::limits::{FOLLOWER_PAUSE_MAX, FOLLOWER_PAUSE_MIN};
 use super::watches::{JobEventKind, Notification, Topic, Watch};
 use super::{Jobs, Refusal};
 
@@ -76,7 +76,7 @@ impl Following {
             shown_progress: None,
             heard: None,
             look_at: Instant::now(),
-            pause: FOLLOWER_LOOKS.0,
+            pause: FOLLOWER_PAUSE_MIN,
         }
     }
 
@@ -154,7 +154,7 @@ impl Following {
         let looked = Instant::now();
         let found = self.ledger.job(self.job).await;
         self.look_at = looked + jittered(self.pause);
-        self.pause = (self.pause * 2).min(FOLLOWER_LOOKS.1);
+        self.pause = (self.pause * 2).min(FOLLOWER_PAUSE_MAX);
         let job = match found {
             Ok(job) => job.ok_or(Refusal::UnknownJob)?,
             Err(error) if self.shown.is_some() && error.is_retryable() => {

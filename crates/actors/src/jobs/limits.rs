@@ -102,9 +102,11 @@ pub const PROGRESS_SENT_EVERY: Duration = Duration::from_millis(250);
 pub const PROGRESSES_MAX: usize = 100_000;
 /// How long another instance may take to answer how far a job is.
 pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
-/// The time between two reads of the ledger by a follower of a job that gets no notification, at first and at most, before
-/// jitter.
-pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// The time between the first two reads of the ledger by a follower of a job that gets no notification, before jitter. It
+/// doubles with each read, up to [`FOLLOWER_PAUSE_MAX`].
+pub const FOLLOWER_PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest time between two such reads, before jitter.
+pub const FOLLOWER_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 const _: () = assert!(ROUND_COMMANDS_MAX + ROUND_NEW_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
 

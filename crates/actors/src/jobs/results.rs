@@ -32,8 +32,10 @@ use super::revocations;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};
 
-/// Between two tries of a commit of results, before jitter: at first, and at most.
-const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The pause after the first failed commit of results, before jitter. It doubles each time, up to [`AGAIN_AFTER_MAX`].
+const AGAIN_AFTER_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between two tries of a commit of results, before jitter.
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(2);
 
 /// A result that is not written by then counts as its attempt's acknowledgement. Otherwise a lane whose node has sent none
 /// would take the attempt back as soon as the ledger is there again, and have the job run twice.
@@ -122,14 +124,14 @@ impl ResultWriter {
 
     /// Whether a job has not finished and is no stage; comes back when the ledger has said so, however long that takes.
     async fn is_to_be_ended(&self, job: JobId) -> bool {
-        let mut pause = AGAIN_AFTER.0;
+        let mut pause = AGAIN_AFTER_MIN;
         loop {
             match live_job(&self.ledger, job).await {
                 Ok(live) => return live.is_some_and(|live| live.lane.plan_id().is_none()),
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, %job, "what a lost node had could not be read yet");
                     tokio::time::sleep(jittered(pause)).await;
-                    pause = (pause * 2).min(AGAIN_AFTER.1);
+                    pause = (pause * 2).min(AGAIN_AFTER_MAX);
                 }
                 Err(error) => {
                     tracing::error!(%error, %job, "the ledger did not say what a lost node had");
@@ -220,7 +222,7 @@ impl ResultWriter {
         mut is_unsure: bool,
         answers: &mut [Answer],
     ) {
-        let mut pause = AGAIN_AFTER.0;
+        let mut pause = AGAIN_AFTER_MIN;
         let mut late = self.late.of_writer();
         while !left.is_empty() {
             match self.commit_results(node, results, &mut left, is_unsure, answers).await {
@@ -232,7 +234,7 @@ impl ResultWriter {
                     is_unsure |= matches!(error, ledger::Error::Unknown { .. });
                     self.note_late(&mut late, left.iter().map(|n| &results[*n]));
                     tokio::time::sleep(jittered(pause)).await;
-                    pause = (pause * 2).min(AGAIN_AFTER.1);
+                    pause = (pause * 2).min(AGAIN_AFTER_MAX);
                 }
                 Err(error) if left.len() > 1 => {
                     tracing::warn!(%error, %node, "results are committed one by one");

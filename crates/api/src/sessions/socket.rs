@@ -28,9 +28,9 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
-    CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS,
-    CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX,
-    CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
+    CLIENT_FIRST_PAUSE, CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_IDLE_LOOK_EVERY,
+    CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOK_EVERY, CLIENT_PING_EVERY, CLIENT_REPEATED_MAX, CLIENT_RESULTS_AT_ONCE,
+    CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, CLIENT_TICK,
 };
 use crate::refusal::{Refusal, count_defect};
 use crate::services::Incarnation;
@@ -400,7 +400,7 @@ impl Socket {
         if std::mem::take(&mut self.is_held_back) {
             self.look_at_everything(Duration::ZERO);
         } else {
-            self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOKS.0);
+            self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOK_EVERY);
         }
     }
 
@@ -465,7 +465,7 @@ impl Socket {
         if self.looking.is_some() || now < self.look_at {
             return;
         }
-        self.look_at = now + CLIENT_LOOKS.1;
+        self.look_at = now + CLIENT_IDLE_LOOK_EVERY;
         let asked = self.next_look(now);
         let (state, incarnation, id) =
             (Arc::clone(&self.state), Arc::clone(&self.incarnation), self.id.clone());
@@ -496,7 +496,7 @@ impl Socket {
         if !known.is_empty() && now < self.full_at {
             return Asked::Named(known);
         }
-        self.full_at = now + CLIENT_LOOKS.0;
+        self.full_at = now + CLIENT_LOOK_EVERY;
         self.asks_repeated = !self.repeated.is_empty();
         Asked::All(self.cursor.clone())
     }
@@ -512,7 +512,7 @@ impl Socket {
             Ok(look) => look,
             Err(refusal) => {
                 tracing::debug!(%refusal, session = %self.id, "a session's results could not be read");
-                return self.look_at_everything(CLIENT_LOOKS.0);
+                return self.look_at_everything(CLIENT_LOOK_EVERY);
             }
         };
         match look {
@@ -584,7 +584,7 @@ impl Socket {
         if !is_all {
             self.look_at_everything(Duration::ZERO);
         } else if !is_idle {
-            let pause = if self.has_looked { CLIENT_LOOKS.0 } else { CLIENT_FIRST_PAUSE };
+            let pause = if self.has_looked { CLIENT_LOOK_EVERY } else { CLIENT_FIRST_PAUSE };
             self.look_at = self.look_at.min(Instant::now() + pause);
         }
         self.has_looked |= is_all;

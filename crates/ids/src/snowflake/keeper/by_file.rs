@@ -15,13 +15,13 @@ use tokio::time::sleep;
 use super::super::numbers::{Numbers, WorkerLease};
 use super::super::worker_id_file::Record;
 use super::ahead::Ahead;
-use super::{Held, Keeper, KeeperContext, Lost, MARK_AGAIN, NumberSource, Phase, Refusal, changed};
+use super::{
+    Held, Keeper, KeeperContext, Lost, MARK_AGAIN, NumberSource, Phase, Refusal, SEEK_AGAIN, changed,
+};
 use crate::snowflake::Generator;
 
 /// How often it looks at the clock and moves the file on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Pause before another try to acquire a number from the ledger, before jitter.
-const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 
 /// Why no more ids are made by the file.
 #[derive(Clone, Copy)]
