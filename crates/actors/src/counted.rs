@@ -68,7 +68,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Of counts with pauses of at least so long, and so many times what a count takes; both before jitter.
+    /// Pauses of at least `at_least`, and of `multiple` times what a count takes; both before jitter.
     pub(crate) const fn new((at_least, multiple): (Duration, u32)) -> Self {
         Self { at_least, multiple, last: None }
     }

@@ -24,8 +24,8 @@ pub struct SharedClock {
 }
 
 impl SharedClock {
-    /// Of a process that has seen nothing yet. A jump forward of more than `skew_max` quarantines the holds that it
-    /// touches when they run out.
+    /// The clock of a process that has seen nothing of it yet. A jump forward of more than `skew_max` quarantines the holds that
+    /// it touches when they run out.
     #[must_use]
     pub fn new(skew_max: Duration) -> Self {
         let clock = Arc::new(Mutex::new(DatabaseClock::new(skew_max)));

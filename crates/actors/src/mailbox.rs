@@ -76,7 +76,7 @@ pub(crate) struct Obituary<K: Clone, C: Send + 'static> {
 }
 
 impl<K: Clone, C: Send + 'static> Obituary<K, C> {
-    /// Of the key's owner, to which `handle` leads.
+    /// The obituary of the key's owner, to which `handle` leads.
     pub(crate) fn new(key: K, handle: Handle<C>, deaths: mpsc::UnboundedSender<(K, Handle<C>)>) -> Self {
         Self { key, handle, deaths, is_expected: false }
     }

@@ -27,7 +27,7 @@ pub struct PurgeWatch {
 }
 
 impl PurgeWatch {
-    /// Of a kind whose purges have not failed yet, as the metric names it.
+    /// A watch of purges that have not failed yet. `of` is what they purge, as the metric names it.
     #[must_use]
     pub const fn new(of: &'static str) -> Self {
         Self { of, failures: 0, is_told: false, told_at: None }
@@ -80,12 +80,12 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Of rows.
+    /// The first step of a purge of rows.
     pub(crate) const fn of_rows() -> Self {
         Self { size: 100, size_min: 100, size_max: 1_000 }
     }
 
-    /// Of plans, each of which may have very many rows.
+    /// The first step of a purge of plans, each of which may have very many rows.
     pub(crate) const fn of_plans() -> Self {
         Self { size: 10, size_min: 1, size_max: 100 }
     }

@@ -35,7 +35,7 @@ pub(crate) struct QueueMeter {
 }
 
 impl QueueMeter {
-    /// Of an owner of this kind, for which nothing waits yet.
+    /// The meter of an owner of this kind, for which nothing waits yet.
     pub(crate) const fn new(kind: QueueKind) -> Self {
         Self { kind, depth: 0 }
     }

@@ -63,7 +63,7 @@ pub const TOO_MANY_SESSIONS_FOR: Duration = Duration::from_secs(5);
 pub const CALLER_SIGNERS_DEFAULT: usize = 100_000;
 /// New idempotency keys that one token may use in an hour on one instance, unless settings say otherwise: 27,000 a second.
 pub const CALLER_KEYS_DEFAULT: u64 = 100_000_000;
-/// Of ten connections so many may be sockets, so that requests find room.
+/// How many of ten connections may be sockets: requests find room in the rest.
 pub const SOCKETS_OF_TEN_CONNECTIONS: usize = 9;
 /// Bodies, answers, and parts of a socket's messages of so many bytes are not counted: the numbers of requests and sockets
 /// bound them. Those of a plan that is being made count all the same: its making outlives the request.
@@ -110,8 +110,8 @@ pub const SEGMENT_LEFT_SECONDS_MAX: f64 = 3_600.0;
 pub const STARTING_AGAIN_MS: u64 = 1_000;
 /// How long a check of the ledger's health, or of the bus's, may take.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same of the bus while its link is down, which the instance serves without: only the reason is looked for. Balancers and
-/// orchestrators wait a second for `/readyz`, if nobody tells them otherwise.
+/// How long a check of the bus's health may take while the link to the bus is down: the instance serves without it, and looks
+/// only for the reason. Balancers and orchestrators wait a second for `/readyz` by default.
 pub const BUS_DOWN_CHECK_MAX: Duration = Duration::from_millis(250);
 /// How long a refusal waits for the address of a lease's owner.
 pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
@@ -124,7 +124,7 @@ pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 /// Jobs of a retry of many that are read, and then submitted, together.
 pub const RETRY_PART_JOBS: usize = 200;
-/// Bytes of their payloads, counted before the last job.
+/// Bytes of the payloads of the jobs that such a retry reads together, counted before the last job.
 pub const RETRY_PART_BYTES: usize = 8 << 20;
 /// Jobs that are read at once for such a retry.
 pub const RETRY_READS_AT_ONCE: usize = 4;
@@ -138,17 +138,17 @@ pub const BULK_COUNT_ROWS: u32 = 50_000;
 pub const BULK_SEEN_PAGE: u32 = 200;
 /// Bulk operations that one instance works on at once. Further ones that it owns wait.
 pub const BULKS_AT_ONCE: usize = 16;
-/// Those of one token. Without tokens all are one caller's.
+/// Bulk operations of one token that one instance works on at once. Without tokens all are one caller's.
 pub const BULKS_OF_TOKEN_AT_ONCE: usize = 4;
-/// Those that look for their next jobs in the ledger at once, unless settings say otherwise. Others wait: on PostgreSQL half of
-/// the connections serve all reads and writes, takeovers among them. Half as many requests count the jobs of an operation that
-/// is to begin, one of each token.
+/// Bulk operations that look for their next jobs in the ledger at once, unless settings say otherwise. Others wait: on PostgreSQL
+/// half of the connections serve all reads and writes, takeovers among them. Half as many requests count the jobs of an operation
+/// that is to begin, one of each token.
 pub const BULK_SCANS_AT_ONCE: usize = 4;
 /// Rows that a bulk operation reads in one statement to find the next jobs that match.
 pub const BULK_SCAN_ROWS: u32 = 10_000;
-/// The same where such statements take too long, at least.
+/// The fewest rows that such a statement reads, where statements take too long.
 pub const BULK_SCAN_ROWS_MIN: u32 = 100;
-/// After so many of them in time the next ones may read twice as many rows.
+/// After so many such statements in time the next ones may read twice as many rows.
 pub const BULK_SCANS_IN_TIME: u32 = 20;
 /// Jobs that a bulk operation works on between two notes of its progress.
 pub const BULK_PAGE_JOBS: u32 = 100;
@@ -156,9 +156,9 @@ pub const BULK_PAGE_JOBS: u32 = 100;
 pub const BULK_CANCELS_AT_ONCE: usize = 8;
 /// Tries for the jobs of a page whose owners or ledger do not answer. Those left then count as failed.
 pub const BULK_ROUNDS_MAX: u32 = 30;
-/// The pause after the first of them; 20 times as long at most, before jitter, while the ledger is away.
+/// The pause after the first such try; 20 times as long at most, before jitter, while the ledger is away.
 pub const BULK_ROUND_PAUSE: Duration = Duration::from_millis(250);
-/// So many times as long, at most, is the pause between two tries.
+/// The longest pause between two such tries, as a multiple of the first one.
 pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
 /// Between two looks for operations whose owner is dead, before jitter.
 pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -218,12 +218,12 @@ pub const SHARED_READ_BYTES_MAX: usize = 1 << 20;
 pub const SHARED_READS_BYTES_MAX: usize = 32 << 20;
 /// Streams of one job each that one instance serves.
 pub const JOB_STREAMS_MAX: usize = 1_000;
-/// Of those, for one token.
+/// Streams of one job each that one instance serves for one token.
 pub const JOB_STREAMS_TOKEN_MAX: usize = 500;
 /// Streams of all events that one instance serves: each open dashboard of an operator has one, and one that was left stays
 /// until something is written to it.
 pub const ALL_STREAMS_MAX: usize = 128;
-/// Of those, for one token.
+/// Streams of all events that one instance serves for one token.
 pub const ALL_STREAMS_TOKEN_MAX: usize = 64;
 /// Events for streams of all events are gathered for so long after those that were sent last.
 pub const EVENTS_GATHERED: Duration = Duration::from_millis(50);
@@ -235,7 +235,7 @@ pub const EVENT_BATCH_BYTES_MAX: usize = 8 << 10;
 pub const EVENT_BATCHES_MAX: usize = 128;
 /// Streams of one plan each that one instance serves. Each reads the ledger on its own.
 pub const PLAN_STREAMS_MAX: usize = 100;
-/// Of those, for one token.
+/// Streams of one plan each that one instance serves for one token.
 pub const PLAN_STREAMS_TOKEN_MAX: usize = 50;
 /// How often such a stream reads the ledger, in milliseconds.
 pub const PLAN_EVENTS_EVERY_MS: u64 = 500;
@@ -249,7 +249,7 @@ pub const STREAM_RETRY: Duration = Duration::from_secs(2);
 pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
 /// Pings, pongs, and empty or small fragments that a socket's other side may send each second, on average.
 pub const SOCKET_TRIFLES_PER_SECOND: u32 = 50;
-/// The same at once.
+/// Such frames that a socket's other side may send at once.
 pub const SOCKET_TRIFLES_MAX: u32 = 500;
 /// A fragment of a message with fewer bytes is small.
 pub const SMALL_FRAGMENT_BYTES: u64 = 256;
@@ -323,9 +323,9 @@ pub const CLAIM_ASKED_MAX: Duration = Duration::from_secs(3);
 pub const STATS_OF_OTHERS_AGE_MAX: Duration = Duration::from_secs(1);
 /// How old the numbers of leases in `/v1/cluster` may be, at least, before they are counted anew.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
-/// So many times as long as the last count took they may be as well,
+/// These numbers may also be as old as so many times what the last count took.
 pub const LEASE_COUNTS_PAUSES: u32 = 30;
-/// but no older than this.
+/// The oldest that these numbers may be.
 pub const LEASE_COUNTS_AGE_LIMIT: Duration = Duration::from_secs(300);
 /// How long `/v1/cluster` waits for a count that is under way, before it answers with the last one.
 pub const LEASE_COUNTS_WAIT_MAX: Duration = Duration::from_millis(100);

@@ -113,7 +113,7 @@ pub enum Unproven {
 }
 
 impl Credentials {
-    /// Of the instances that share this secret and the database with this clock.
+    /// The credentials of the instances that share this secret, and the database with this clock.
     pub fn new(secret: &ClusterSecret, clock: SharedClock) -> Self {
         let mut key = keyed(secret.expose().as_bytes());
         key.update(PURPOSE);

@@ -239,7 +239,7 @@ pub struct NodeRecord {
     pub holder: InstanceId,
     /// Which connection.
     pub epoch: Epoch,
-    /// Of this record.
+    /// The version of this record.
     pub version: Version,
     /// Whether it is connected. The record of one that is not stays for a while to say so.
     pub is_online: bool,

@@ -708,7 +708,7 @@ impl Default for Log {
 pub struct Traces {
     /// The collector; empty for none.
     pub otlp_url: String,
-    /// Of the traces that begin here.
+    /// How many of the traces that begin here are recorded, in percent.
     pub sampled_percent: u64,
     /// Whether to send traces to another machine without TLS.
     pub insecure: bool,

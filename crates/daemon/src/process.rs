@@ -18,9 +18,9 @@ const ROOM_MIN: u64 = 128;
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// Of callers.
+    /// Connections of callers.
     pub callers: u64,
-    /// To other instances, for requests that are being forwarded.
+    /// Connections to other instances, for requests that are being forwarded.
     pub forwards: u64,
 }
 

@@ -180,7 +180,7 @@ pub struct Finished {
 /// An unfinished attempt of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldAttempt {
-    /// Of which job.
+    /// The job.
     pub job: JobId,
     /// Whose owner waits for it.
     pub lane: LaneId,

@@ -76,7 +76,7 @@ pub(crate) enum Obstacle {
 }
 
 impl Entry {
-    /// Of a record whose holder refreshed it at `heard`; whether that holder is there is found out later.
+    /// The entry of a record whose holder refreshed it at `heard`. Whether that holder is there is found out later.
     pub(crate) fn new(record: Record, heard: Instant, now: Instant) -> Self {
         let Record { stamp, profile, status, load } = record;
         let (version, compared) = (stamp.version, now);

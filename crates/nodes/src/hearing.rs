@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// For how long nothing of a node can have been missed, without a break.
+/// The time in which nothing of a node can have been missed, without a break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hearing {
-    /// Of nodes that connect to instances on this bus, until now: it could be reached, and the ledger.
+    /// That time for nodes that connect to instances on this bus, until now: the bus and the ledger could be reached.
     pub bus: Option<Duration>,
-    /// Of nodes that connect to any instance, until that was looked at last: the bus joined all that live, too.
+    /// That time for nodes that connect to any instance, until that was looked at last: the bus joined all live instances, too.
     pub all: Option<Duration>,
     /// How long ago `all` ended.
     pub all_ago: Duration,

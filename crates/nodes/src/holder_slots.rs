@@ -11,7 +11,7 @@ use bus::{Claim, Reserved, Slot};
 use domain::Token;
 use parking_lot::Mutex;
 
-/// Of one connection. The task of its socket and the lanes share it.
+/// The slots of one connection that its holder gives. The task of the connection's socket shares them with the lanes.
 #[derive(Debug, Default)]
 pub struct HolderSlots(Mutex<Slots>);
 

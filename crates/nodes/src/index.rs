@@ -105,7 +105,7 @@ impl Index {
         Self::build(Vec::new(), &Pools::unconfigured(), None)
     }
 
-    /// Of these nodes.
+    /// An index of these nodes.
     pub(crate) fn build(mut entries: Vec<Arc<Entry>>, pools: &Pools, me: Option<&InstanceId>) -> Self {
         entries.sort_unstable_by(|a, b| a.profile.node.cmp(&b.profile.node));
         let configured = configured(pools);

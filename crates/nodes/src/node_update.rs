@@ -51,7 +51,7 @@ struct StateForm {
 }
 
 impl NodeUpdate {
-    /// Of this record.
+    /// The update that says what this record says.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let Record { stamp, profile, status, load } = record;

@@ -92,7 +92,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Of a node that is to send a heartbeat so often, in milliseconds, and says nothing else of itself.
+    /// The profile of a node that says nothing of itself but its id, and is to send a heartbeat every `heartbeat_ms`.
     #[must_use]
     pub fn new(node: NodeId, holder: InstanceId, heartbeat_ms: u64) -> Self {
         let (labels, services, principal) = Default::default();
@@ -222,7 +222,7 @@ struct Form {
 }
 
 impl Document {
-    /// Of a node like this.
+    /// The document of a node with this profile and load.
     fn of(profile: &Profile, load: Load) -> Self {
         let Profile { node: _, holder: _, labels, services, pools, heartbeat_ms, software, principal } =
             profile;

@@ -411,8 +411,8 @@ impl Registry {
         inner.look_for_missing_records(has_unwritten);
     }
 
-    /// Of the other instances these show themselves on the bus now, and may live by the ledger. Those that have been missing
-    /// for [`ABSENT_AFTER_MS`] are not there: their nodes get no new work until their holder shows itself again.
+    /// `there` are the other instances that show themselves on the bus now, and may live by the ledger. The nodes of an instance
+    /// that has been missing for [`ABSENT_AFTER_MS`] get no new work until it shows itself again.
     pub fn found_there(&self, there: &HashSet<InstanceId>, now: Instant) {
         let inner = &*self.inner;
         let (entries, before) = (self.entries(), inner.missing.lock().clone());

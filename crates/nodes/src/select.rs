@@ -390,7 +390,7 @@ impl<'a> Sieve<'a> {
         self.word(position / 64) >> (position % 64) & 1 == 1 && self.accepts(position)
     }
 
-    /// Of two random nodes the one with more free slots.
+    /// The one with more free slots among two random nodes.
     fn better_of_two(&self, rng: &mut impl Rng) -> Option<usize> {
         let one = self.pick(None, rng)?;
         let Some(other) = self.pick(Some(one), rng) else { return Some(one) };

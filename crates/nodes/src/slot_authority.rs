@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{SHARED_MS, VOUCHED_MARGIN_MS};
 
-/// Of one connection. Pure: time comes in as an argument.
+/// Who gives the slots of one node's connection. Pure: time comes in as an argument.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotAuthority {
     /// How long a word that shares the slots vouches for the record.
@@ -32,7 +32,7 @@ pub struct SlotAuthority {
 }
 
 impl SlotAuthority {
-    /// Of a connection that has said nothing to the bus yet.
+    /// The authority of a connection that has said nothing to the bus yet.
     #[must_use]
     pub const fn new(vouched: Duration, now: Instant) -> Self {
         let (until, unsure_until) = (now, now);

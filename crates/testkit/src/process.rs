@@ -66,7 +66,7 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Of a program whose output all goes into this file, and that is killed with the harness.
+    /// The launch of a program whose output all goes into this file, and that is killed with the harness.
     #[must_use]
     pub fn logging(program: &'a Command, log: &'a Path) -> Self {
         Self { program, death: "KILL", run_as: None, stdout: log, stderr: log, wanted: |_| false }

@@ -110,7 +110,7 @@ impl Dispatch {
 }
 
 impl RetryPolicy {
-    /// Of a job with this attempt, dispatched by a lane of this instance or by one that is not known.
+    /// The policy of a job with this attempt, dispatched by a lane of this instance or by one that is not known.
     pub(super) fn of(job: &LiveJob, newest: CurrentAttempt) -> Self {
         Self {
             lane: job.lane.clone(),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use domain::job::Outcome;
 use metrics::{Counter, Histogram};
 
-/// Of the process, as its metrics are. The first use comes after the recorder is installed.
+/// The metrics of this process. The first use comes after the recorder is installed.
 pub(super) static JOB_METRICS: LazyLock<JobMetrics> = LazyLock::new(JobMetrics::new);
 
 /// `fencepost_jobs_total` and `fencepost_job_seconds`.

@@ -15,7 +15,7 @@ use super::limits::KINDS_COUNTED_MAX;
 /// The label of kinds that came after the first [`KINDS_COUNTED_MAX`].
 const OTHER: &str = "other";
 
-/// Of the process, as its metrics are.
+/// The counters of this process: its metrics are the process's, too.
 pub(super) static KINDS: LazyLock<KindCounters> = LazyLock::new(KindCounters::default);
 
 /// The counters of the kinds that have a label, of jobs without a kind, and of the other kinds.

@@ -131,7 +131,7 @@ pub const SESSIONS_ASKED_MAX: usize = 5_000;
 pub const PASSED_ON_OPENED_MAX: usize = 2_000;
 /// Lanes without an owner that an instance adopts in one look, besides.
 pub const ADOPTED_MAX: usize = 240;
-/// Of both, how many are opened at once.
+/// Lanes that an instance opens at once, of those that were passed on to it and of those that it adopts.
 pub const OPENED_AT_ONCE: usize = 16;
 /// How long the ledger may take for the acquire of a lease, on average, while sessions are passed on.
 pub const ACQUIRE_EXPECTED: Duration = Duration::from_millis(25);

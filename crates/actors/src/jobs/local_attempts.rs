@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::delivery::{Dispatch, RetryPolicy};
 use super::limits::AWAY_REMEMBERED;
 
-/// Of the nodes of one instance.
+/// The attempts of the nodes of one instance.
 #[derive(Default)]
 pub(super) struct LocalAttempts {
     attempts: DashMap<(JobId, Attempt), LocalAttempt>,
@@ -31,7 +31,7 @@ pub(super) struct LocalAttempt {
     pub(super) node: NodeId,
     /// Since when it is known here; `None` for one that the node came with and that was not looked up yet.
     pub(super) since: Option<Instant>,
-    /// Of attempts that were dispatched to this instance.
+    /// `None` for an attempt that was not dispatched to this instance.
     pub(super) policy: Option<RetryPolicy>,
     /// Its node has said that it has it.
     is_acknowledged: bool,

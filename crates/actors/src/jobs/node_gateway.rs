@@ -51,7 +51,7 @@ pub(super) struct OnNode {
     pub(super) gone: Vec<Slot>,
 }
 
-/// Of one instance.
+/// The nodes whose sockets one instance holds, and the way to the nodes of the others.
 pub(super) struct NodeGateway {
     ledger: ledger::Handle,
     registry: Registry,
@@ -114,7 +114,7 @@ struct Outgoing {
     _share: Option<OutgoingShare>,
 }
 
-/// Of the bytes on their way to one node, and of those to all.
+/// A message's share of the bytes on their way to its node, and of those on their way to all nodes.
 struct OutgoingShare {
     _of_node: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,

@@ -17,7 +17,7 @@ use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
 use super::watches::{JobEvent, JobEventKind, Watches};
 
-/// Of one instance.
+/// Reports the progress of the attempts on one instance's nodes.
 pub(super) struct ProgressReporter {
     pub(super) me: InstanceId,
     pub(super) ledger: ledger::Handle,

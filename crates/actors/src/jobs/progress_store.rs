@@ -15,10 +15,10 @@ use super::limits::{PROGRESS_SENT_EVERY, PROGRESSES_MAX};
 /// Longer than any attempt may run: older progress belongs to an attempt that has ended.
 const KEPT_FOR: Duration = Duration::from_millis(2 * JOB_TIMEOUT_MS_MAX);
 
-/// Of the nodes that one instance holds.
+/// The progress of attempts on the nodes that one instance holds.
 #[derive(Default)]
 pub(super) struct ProgressStore {
-    /// Of each job its newest attempt here.
+    /// The newest attempt here of each job.
     kept: DashMap<JobId, Kept>,
     /// Progress that is newer than the last one that was sent.
     due: Mutex<Vec<JobId>>,

@@ -90,7 +90,7 @@ struct Pool {
     key: Option<(Reverse<Priority>, u64)>,
     /// How many jobs of all pools were served when it was last.
     served: u64,
-    /// Of each priority at which jobs wait.
+    /// The turns at each priority at which jobs wait.
     turns: BTreeMap<Reverse<Priority>, Turns>,
 }
 

@@ -68,7 +68,7 @@ impl RateCounter {
 /// What was counted, as rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Of all jobs.
+    /// The rates of all jobs.
     pub(super) all: JobRates,
     /// By the pool that the jobs name.
     pub(super) pools: RatesBy<PoolName>,
@@ -81,9 +81,9 @@ pub(super) struct Rates {
 /// The rates of jobs by their names of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RatesBy<N> {
-    /// Of the jobs without such a name.
+    /// The rates of the jobs without such a name.
     pub(super) none: JobRates,
-    /// Of the jobs with each name. A name without any job in the longest window is missing.
+    /// The rates of the jobs with each name. A name without any job in the longest window is missing.
     pub(super) of: Vec<(N, JobRates)>,
 }
 

@@ -31,11 +31,11 @@ use super::queue::{ClassTurn, Queue, Turn, submitted_ms};
 
 /// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Of those that need something else, so many are looked through every time that full nodes elsewhere are asked for.
+/// Classes of jobs, picked at random, for which full nodes of other instances are asked each time.
 const CLASSES_LOOKED_AT: usize = 16;
-/// So many are looked through for what a node can do whose slot is passed on, or goes to a new job. Those that find no node keep
-/// their turns, so that they are the first ones each time. A look takes a few microseconds, since it asks for that node alone;
-/// where a slot is passed on, the queue is locked.
+/// Classes that are looked through for one that a certain node can do: the node whose slot is passed on, or goes to a new job.
+/// Classes that find no node keep their turns, so that they are the first ones each time. A look takes a few microseconds, since
+/// it asks for that node alone; where a slot is passed on, the queue is locked.
 const CLASSES_PASSED_OVER: usize = 64;
 /// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
 /// first of them at most. As many as two lanes that share a batch take out in a few rounds: else the lane that is ahead would
@@ -102,7 +102,7 @@ pub(super) enum Sender<'i> {
     Nobody,
 }
 
-/// Of one instance.
+/// Finds nodes for the jobs that wait on one instance.
 pub(super) struct Scheduler {
     registry: Registry,
     bus: bus::Handle,

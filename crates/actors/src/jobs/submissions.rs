@@ -17,7 +17,7 @@ use crate::directory::Undelivered;
 use crate::job_ids::JobIds;
 use crate::replies::reply_channel;
 
-/// Of one instance.
+/// Hands the submissions of one instance's callers to the owners of lanes.
 pub(super) struct Submissions {
     directory: Arc<Directory>,
     own_lanes: OwnLanes,

@@ -51,10 +51,10 @@ impl Drop for Tally {
     }
 }
 
-/// Of one instance.
+/// The counts of events that one instance knows of.
 #[derive(Default)]
 pub(super) struct Tallies {
-    /// Of events that this instance saw first.
+    /// The events that this instance saw first.
     here: Counters,
     /// What the other instances sent.
     elsewhere: Counters,

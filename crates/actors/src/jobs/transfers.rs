@@ -160,7 +160,7 @@ impl Noted {
 }
 
 impl Unserved {
-    /// Of what jobs need that wait now, what was served by no node for [`UNSERVED_MAX`].
+    /// Those of the `waiting` jobs' needs that no node has served for [`UNSERVED_MAX`].
     async fn look(
         &mut self,
         waiting: Vec<Arc<Requirements>>,

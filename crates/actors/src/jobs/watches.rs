@@ -111,7 +111,7 @@ impl Drop for Watch {
     }
 }
 
-/// Of one instance.
+/// What callers of one instance, and other instances, listen to.
 pub(super) struct Watches {
     here: DashMap<Topic, Watched>,
     /// The number of entries in it that a caller asked for, which take no room of the others.

@@ -57,7 +57,7 @@ pub struct SseWriter {
     out: mpsc::Sender<Bytes>,
     /// When the next comment line is due.
     sign_at: Instant,
-    /// Of the newest event, if it is large.
+    /// The share of the newest event, if that is large.
     unsent: Option<Share>,
     _place: Place,
 }

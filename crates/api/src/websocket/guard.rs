@@ -54,7 +54,7 @@ impl Arriving {
 }
 
 impl Guard {
-    /// Of a socket whose messages may have so many bytes.
+    /// The guard of a socket whose messages may have `bytes_max` bytes.
     pub fn new(
         payload: Payload,
         bytes_max: u64,

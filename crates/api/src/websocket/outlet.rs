@@ -32,7 +32,7 @@ pub enum Unsent {
 }
 
 impl Outlet {
-    /// Of a socket that this answer opens.
+    /// The outlet of a socket that `response` opens; and that response, which counts what the connection takes.
     pub fn new(
         session: Session,
         response: HttpResponse,

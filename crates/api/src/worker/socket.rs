@@ -61,7 +61,7 @@ pub struct Socket {
     /// The link to the bus.
     link: watch::Receiver<bus::Link>,
     node: AttachedNode,
-    /// Of the name that the node has said, until the socket is over.
+    /// The claim to the id that the node has said, until the socket is over.
     claim: Option<NodeClaim>,
     /// What the node listed when it connected, as long as that is much and not known to be its own.
     listed: Option<Listed>,

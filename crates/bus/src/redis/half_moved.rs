@@ -39,7 +39,7 @@ pub(super) fn cluster_nodes() -> Cmd {
     nodes
 }
 
-/// Of these hash slots those that are being moved by the answers of all masters to `CLUSTER NODES`, in a sentence each.
+/// A sentence for each of these hash slots that is being moved, by the answers of all masters to `CLUSTER NODES`.
 pub(super) fn half_moved<'v>(
     views: impl Iterator<Item = &'v str>,
     refused: &HashSet<HashSlot>,

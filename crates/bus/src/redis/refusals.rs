@@ -10,7 +10,7 @@ use redis::cluster_routing::Slot as HashSlot;
 use crate::limits::{REFUSAL_MS, REFUSED_LONG_MS};
 use crate::{Error, Result};
 
-/// Of one handle. Pure: time comes in as an argument.
+/// The writes of one handle that the server refused, or did not answer. Pure: time comes in as an argument.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// For each hash slot in which the last write was refused. There are 16,384 at most.

@@ -41,7 +41,7 @@ pub struct Looked<T> {
 }
 
 impl<T> NewItems<T> {
-    /// Of a list whose items have these places, by which it is sorted, the greatest first.
+    /// The new items of a list that is sorted by `place`, the greatest first.
     pub const fn new(place: fn(&T) -> String) -> Self {
         Self { place, known: None }
     }

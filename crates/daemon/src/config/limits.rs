@@ -76,11 +76,11 @@ pub const BODY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024;
 pub const CONNECTIONS_MAX_DEFAULT: u64 = 10_000;
 /// Bytes of bodies and socket messages that are being read at once.
 pub const READING_BYTES_MAX_DEFAULT: u64 = served::READING_BYTES_DEFAULT.in_all as u64;
-/// Of those, of one token.
+/// Bytes of one token's bodies and socket messages that are being read at once.
 pub const CALLER_READING_BYTES_MAX_DEFAULT: u64 = served::READING_BYTES_DEFAULT.of_token as u64;
 /// Bytes of answers and socket messages that wait for their readers.
 pub const SENDING_BYTES_MAX_DEFAULT: u64 = served::SENDING_BYTES_DEFAULT.in_all as u64;
-/// Of those, of one token.
+/// Bytes of one token's answers and socket messages that wait for their readers.
 pub const CALLER_SENDING_BYTES_MAX_DEFAULT: u64 = served::SENDING_BYTES_DEFAULT.of_token as u64;
 /// Fewest such bytes that may be configured: the largest batch of jobs, and the largest page.
 pub const SHARED_BYTES_MIN: u64 = served::BATCH_BYTES_MAX as u64;
@@ -88,11 +88,11 @@ pub const SHARED_BYTES_MIN: u64 = served::BATCH_BYTES_MAX as u64;
 pub const SHARED_BYTES_MAX: u64 = 64 << 30;
 /// Requests in flight at once.
 pub const REQUESTS_MAX_DEFAULT: u64 = served::REQUESTS_DEFAULT.in_all as u64;
-/// Of those, of one token.
+/// Requests of one token in flight at once.
 pub const CALLER_REQUESTS_MAX_DEFAULT: u64 = served::REQUESTS_DEFAULT.of_token as u64;
 /// Open sockets.
 pub const SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.in_all as u64;
-/// Of those, of one token.
+/// Open sockets of one token.
 pub const CALLER_SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.of_token as u64;
 /// How long a client may take to send a request's head, a body, or a socket's message, in milliseconds.
 pub const RECEIVE_TIMEOUT_MS_DEFAULT: u64 = served::CLIENT_REQUEST_TIMEOUT_DEFAULT.as_millis() as u64;

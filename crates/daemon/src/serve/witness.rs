@@ -48,8 +48,8 @@ enum Found {
 pub struct Witness {
     known: Option<Identity>,
     file: Option<PathBuf>,
-    /// Of the file while it is written, beside the whole one. No other process has it: processes of two containers may share the
-    /// folder and have the same pid.
+    /// The extension of the file while it is written, beside the whole one. No other process has the same extension: processes
+    /// of two containers may share the folder and have the same pid.
     extension: String,
     /// When it was tried last.
     written: Option<Instant>,

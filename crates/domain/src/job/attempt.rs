@@ -15,7 +15,7 @@ pub struct CurrentAttempt {
 }
 
 impl CurrentAttempt {
-    /// Of a job that begins as it is written.
+    /// The first attempt of a job that begins as it is written.
     pub const FIRST: Self =
         Self { state: State::Dispatched, attempt: Attempt::NONE.next(), charged_attempts: 0 };
 }

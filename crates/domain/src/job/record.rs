@@ -76,7 +76,7 @@ pub struct LiveJob {
 /// An attempt that is DISPATCHED or RUNNING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Of which job.
+    /// The job.
     pub job: JobId,
     /// The attempt's number.
     pub attempt: Attempt,
@@ -88,7 +88,7 @@ pub struct UnderWay {
 /// removed or runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevokedAttempt {
-    /// Of which job.
+    /// The job.
     pub job: JobId,
     /// The attempt's number.
     pub attempt: Attempt,

@@ -139,7 +139,7 @@ pub(super) struct LaneJobs {
 }
 
 impl LaneJobs {
-    /// Of a lane that takes this share of the instance's memory.
+    /// The jobs of a lane that takes this share of the instance's memory.
     pub(super) fn new(timeouts: NodeTimeouts, waiting: WaitingShare) -> Self {
         Self {
             timeouts,

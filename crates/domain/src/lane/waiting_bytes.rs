@@ -22,7 +22,7 @@ pub(super) struct WaitingShare {
     /// Bytes that the queue may have whatever the others have.
     own: usize,
     jobs: usize,
-    /// Of the jobs' texts.
+    /// Bytes of the jobs' texts.
     texts: usize,
 }
 

@@ -131,7 +131,7 @@ pub enum Command {
     CancelRun(TaskId, u32),
     /// Say what a stage did of which nobody knows it.
     Resolve {
-        /// Of this task.
+        /// The task.
         task: TaskId,
         /// Which stage, from 0.
         stage: usize,
@@ -144,7 +144,7 @@ pub enum Command {
     Retry(TaskId, Retry),
     /// A stage's job has ended.
     StageEnded {
-        /// Of this task.
+        /// The task.
         task: TaskId,
         /// Which job.
         job: JobId,
@@ -245,7 +245,7 @@ impl fmt::Display for Refused {
 /// A stage's job to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageStart {
-    /// Of this task, by its place in the plan.
+    /// The task, by its place in the plan.
     pub task: usize,
     /// Which stage, from 0.
     pub stage: usize,

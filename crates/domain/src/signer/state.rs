@@ -177,7 +177,7 @@ pub struct SignerState<R> {
 }
 
 impl<R: Caller> SignerState<R> {
-    /// Of an owner that has no lease yet.
+    /// The state of an owner that has no lease yet.
     #[must_use]
     pub fn new(signer: SignerId, config: Arc<SignerConfig>) -> Self {
         assert!(config.commits_in_flight_max > 0, "no commit could ever leave");

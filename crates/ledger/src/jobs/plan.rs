@@ -311,8 +311,8 @@ impl<'a> WritePlan<'a> {
 }
 
 impl<'a> AttemptGuard<'a> {
-    /// Of an end that the node itself reported, to the lane's owner or to the instance that holds the node's socket; or of one
-    /// that this instance has found instead of the owner.
+    /// The guard of an end that the node itself reported, to the lane's owner or to the instance that holds the node's socket; or
+    /// of one that this instance has found instead of the owner.
     fn reported(of: (JobId, i64), lane: &'a str, node: &'a str, counts: i64, ended: Ended) -> Self {
         let ((id, attempt), lane) = (of, Some(lane).filter(|lane| !lane.is_empty()));
         let (attempt, node) = (Some(attempt), Some(node));

@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// Of a statement that writes nothing where the ledger went back. That says nothing about the lease.
+    /// The record that a statement gives which writes nothing where the ledger went back. That says nothing about the lease.
     async fn marked_if_current(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
         match self.record::<MarkRow, _>(way, ask).await? {
             None if !self.is_as_far(way).await? => Err(Error::WentBack),

@@ -41,7 +41,7 @@ const CONFIRM_DONE: Statement = statement!("confirm_done");
 /// Before all that any ledger has seen, and a time on both databases.
 const EARLIEST: Timestamp = Timestamp::from_micros(-1_000_000_000_000_000);
 
-/// Of so many purges of keys one begins with the oldest keys: about one in an hour, with a purge every half minute.
+/// One of so many purges of keys begins with the oldest keys: about one in an hour, with a purge every half minute.
 const KEY_PURGES_ANEW_EVERY: u32 = 100;
 
 /// How much older than what has just come of age the keys are, at most, with which a process goes on whose step took too long: so

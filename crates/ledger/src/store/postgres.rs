@@ -61,14 +61,14 @@ const PLAN_COMMITTERS_MAX: usize = 2;
 const VITAL_CONNECTIONS: u32 = 6;
 /// Connections for looks at the ledger's identity, of which one may hang.
 const LOOK_CONNECTIONS: u32 = 2;
-/// Of four connections that lists, writes and acquires share, lists have so many: a write finds another one, however many
+/// How many of four connections that lists, writes and acquires share lists may have: a write finds another one, however many
 /// lists are asked for, and however long they take.
 const READS_OF_FOUR: u32 = 3;
 /// A call that has no connection after so many tenths of its limit ends: it has sent nothing, and its caller hears so. At the
 /// limit a caller hears only that nobody knows.
 const ACQUIRE_TENTHS: u32 = 9;
-/// One for renewals that does not answer the ping within this is replaced: the lease is to be renewed on the new one before it
-/// runs out.
+/// A connection for renewals that does not answer the ping within this time is replaced: the lease is to be renewed on the new
+/// one before it runs out.
 const VITAL_PING_MAX: Duration = Duration::from_millis(250);
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;

@@ -29,7 +29,7 @@ pub(super) struct Calls {
     pub(super) epoch: Epoch,
     /// What the lanes hand over for the node from then on goes to this connection, or is not on a list that it gave before.
     pub(super) handed_since: Instant,
-    /// Of the connection, until it is over.
+    /// The note that the connection's node is here, until the connection is over.
     pub(super) holder_note: Weak<HolderNote>,
 }
 

@@ -92,7 +92,7 @@ pub async fn run(
 struct Counts {
     accepted: u64,
     refused: u64,
-    /// Of those that are refused: for now. Under the same key they may be accepted later.
+    /// Those of the refused jobs that may be accepted later, under the same key.
     refused_for_now: u64,
 }
 

@@ -7,7 +7,7 @@ use super::written_job;
 use crate::JobId;
 use crate::lane::messages::{Callers, Command};
 
-/// Of one lane.
+/// The commands of one lane that are in no round yet.
 pub(super) struct Inbox<C: Callers> {
     commands: VecDeque<Command<C>>,
     /// How many of them are about each job.

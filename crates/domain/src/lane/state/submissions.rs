@@ -13,7 +13,7 @@ use crate::lane::messages::{Callers, PendingSubmission, Submitter};
 /// Bytes of texts that are one turn: a round is full of as many of them as of jobs.
 const TURN_BYTES: usize = ROUND_BYTES_MAX / ROUND_NEW_JOBS_MAX;
 
-/// Of one lane.
+/// The submissions of one lane that are in no round yet.
 pub(super) struct Submissions<C: Callers> {
     /// Whether callers take turns. If not, all of them are one.
     has_turns: bool,

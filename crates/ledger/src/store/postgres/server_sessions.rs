@@ -52,7 +52,7 @@ pub(super) struct ServerSessions {
     connect: PgConnectOptions,
     /// The statements that set what such a session has.
     settings: Arc<str>,
-    /// Of sessions that are for the server alone that the last look at the ledger accepted.
+    /// What the last look at the ledger accepted, where the sessions are for that server alone.
     remembered: Option<Remembered>,
     /// Notes each session that begins.
     outage: OutageWatch,

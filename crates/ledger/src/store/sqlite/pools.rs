@@ -38,10 +38,10 @@ const STEPS_BETWEEN_LOOKS: i32 = 1_000;
 pub(crate) struct Pools {
     /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
     pub(super) writer: SqlitePool,
-    /// Of writes: the one that has the turn writes or waits for the writer, and all others wait for their turns. Renewals need
-    /// none, so that one such write at most is ahead of a renewal.
+    /// The turn of writes: the one that has it writes or waits for the writer, and all others wait for their turns. Renewals
+    /// need no turn, so that one such write at most is ahead of a renewal.
     pub(super) write_turns: Arc<Semaphore>,
-    /// The same of acquires, which so board before most writes.
+    /// The turn of acquires, which therefore come before most writes.
     acquire_turns: Arc<Semaphore>,
     /// For lists and other reads that may take long.
     readers: SqlitePool,
@@ -317,7 +317,8 @@ fn file_id(path: &Path) -> io::Result<FileId> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Of a file that, or whose log, has lost its name. As while any ledger is away, nothing is written, and results wait.
+/// The failure of a call where the file, or its log, has lost its name. As while any ledger is away, nothing is written, and
+/// results wait.
 fn away() -> Error {
     Error::unavailable(io::Error::new(
         ErrorKind::NotFound,
