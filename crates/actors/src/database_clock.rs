@@ -12,7 +12,7 @@ use ledger::HeldNonce;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync;
 
-/// Who needs no more than that does not read the clock if it was read as shortly before.
+/// How old a reading of the clock may be for callers of [`SharedClock::look_lately`], who then do not read it again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One for the whole process, so that a new incarnation knows what the one before has seen. Cheap to clone.
@@ -47,7 +47,7 @@ impl SharedClock {
         }
     }
 
-    /// Reads the database's clock, and sees what it shows. A step that rows show which were read before is known then.
+    /// Reads the database's clock, and notes what it shows. Any step that shows in rows which were read before is known then.
     ///
     /// # Errors
     /// What the ledger says.
@@ -58,8 +58,8 @@ impl SharedClock {
         Ok(())
     }
 
-    /// The same, unless the clock was read as shortly before. Of many callers one reads it, so that they do not hold up the reads
-    /// and renewals on the same connections.
+    /// Reads the database's clock, unless it was read within [`LOOK_EVERY`]. One of many callers reads it, so that they do not
+    /// hold up the reads and renewals on the same connections.
     ///
     /// # Errors
     /// What the ledger says.
@@ -78,7 +78,7 @@ impl SharedClock {
         self.clock().shows(Instant::now())
     }
 
-    /// The same; by this machine's clock before the first sample.
+    /// As [`Self::shows`]; before the first sample the time of this machine's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.shows().unwrap_or_else(machine_now)
     }

@@ -68,7 +68,7 @@ pub struct PassedBack {
 }
 
 impl Peers {
-    /// Makes ready. `is_secure` says whether instances are reached by `https://`.
+    /// Prepares connections. `is_secure` says whether instances are reached by `https://`.
     ///
     /// # Errors
     /// [`Error::Unusable`] when TLS is wanted and cannot be set up, and for a file that cannot be used.
@@ -77,7 +77,8 @@ impl Peers {
         Ok(Self { current, is_secure })
     }
 
-    /// From now on new connections are made with these certificates. Requests under way go on over those they have.
+    /// Has new connections made with these certificates from now on. Requests under way go on over the connections that they
+    /// have.
     ///
     /// # Errors
     /// As [`Self::new`]; then nothing has changed.

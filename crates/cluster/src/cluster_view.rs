@@ -22,8 +22,8 @@ use crate::Identity;
 pub const RING_AGE: Duration = Duration::from_secs(3);
 /// How long an instance that could not be reached is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
-/// How long an instance that the ledger does not show any more counts as one whose lease has only run out: after a jump of the
-/// database's clock, or a long outage, nobody is shown before he has renewed his lease.
+/// How long an instance that the ledger does not show any more counts as one whose lease has only run out. After a jump of the
+/// database's clock, or a long outage, the ledger shows each instance only once the instance has renewed its lease.
 const UNSEEN_FOR: Duration = Duration::from_secs(15);
 /// How long an instance's presence on the bus counts after it was announced.
 pub(crate) const PRESENCE_TTL: Duration = Duration::from_secs(2);

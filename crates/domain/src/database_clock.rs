@@ -7,8 +7,8 @@
 //! of the request and the arrival of the answer. While the samples agree on the difference between the two clocks, they
 //! belong to one *frame*. A sample that does not agree shows a step of the database's clock, and begins the next frame. A
 //! moment of the database's clock belongs to the frames that can have shown it: to none if a step skipped it, to two if a
-//! step back repeated it. Where that leaves a choice, a hold that is to end counts as young as it can be, and a hold that
-//! is to be answered with counts as old as it can be.
+//! step back repeated it. Where that leaves a choice, a hold counts as young as it can be where the question is whether it has
+//! ended, and as old as it can be where a caller is to get it.
 //!
 //! This process's clock stands still while its machine sleeps, and other instances go on. So what the machine slept counts
 //! for a hold that is to be answered with, and not for one that is to end: its caller may have slept as well.

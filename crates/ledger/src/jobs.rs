@@ -29,8 +29,8 @@ pub use domain::job::{
 use crate::train::Link;
 use crate::{KeyScope, Result};
 
-/// Bytes of payloads and results after which a page of jobs ends, of definitions and contexts after which one of tasks does, and
-/// of changes after which one of the audit does: the job, the task or the entry that crosses the limit is the last one.
+/// Bytes after which a page ends. The item that crosses this limit is the last one of its page. What counts are payloads and
+/// results of jobs, definitions and contexts of tasks, and changes in the audit.
 pub const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// When a held job is due that is CREATED, in microseconds since 1970: in the year 2255. No submit says so late a time.
 pub(crate) const HELD_DUE_MICROS: i64 = RUN_AT_MICROS_MAX + 1;

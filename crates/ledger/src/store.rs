@@ -412,8 +412,8 @@ async fn settle(session: &mut Session<'_>, remembered: &Remembered) -> sqlx::Res
     Ok(())
 }
 
-/// The same at the end of a transaction that has found done what it was to do: an earlier call may have done it that got no
-/// answer, and a commit without writes waits for no standby.
+/// As [`settle`], at the end of a transaction that has found its work done already. An earlier call that got no answer may have
+/// done it, and a commit without writes waits for no standby.
 async fn settle_commit(transaction: &mut Transaction<'_>) -> sqlx::Result<()> {
     if transaction.kind() == Kind::Postgres {
         transaction.touch(SETTLE.on(Kind::Postgres)).await?;

@@ -22,7 +22,7 @@ pub(crate) const UNDEFINED_TABLE: &str = "42P01";
 
 /// How long after its last failure a reason is given to callers without an answer. Later failures may have another reason.
 const TOLD_FOR: Duration = Duration::from_secs(10);
-/// A refusal whose cause no look finds counts for so long after the last one.
+/// How long a refusal whose cause no look finds still counts, after the last such refusal.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// Why the ledger answers reads and takes no writes. Each reason but [`Self::Corrupt`] ends without a restart.
@@ -122,7 +122,7 @@ impl WriteWatch {
         self.0.lock().as_ref().map(|found| found.reason)
     }
 
-    /// The same, as long as it may be why a call of this moment has no answer.
+    /// Why writes failed last, as long as that may be why a call of this moment has no answer.
     pub(crate) fn recent_reason(&self) -> Option<Unwritable> {
         self.recent_reason_at(Instant::now())
     }
@@ -132,7 +132,7 @@ impl WriteWatch {
         found.as_ref().filter(|found| now.duration_since(found.at) < TOLD_FOR).map(|found| found.reason)
     }
 
-    /// The same as [`Self::reason`] with what the database said.
+    /// Why writes failed last, with what the database said; `None` while they are not known to fail.
     pub(crate) fn found(&self) -> Option<Found> {
         self.0.lock().clone()
     }

@@ -94,7 +94,7 @@ impl InterInstance {
         &self.me
     }
 
-    /// Whether any other instance is live of which this is so. A new one may be missed for a moment.
+    /// Whether `which` is true of any other live instance. A new one may be missed for a moment.
     pub(super) fn has_other(&self, which: &dyn Fn(&InstanceId) -> bool) -> bool {
         self.owners.has_other(which)
     }
@@ -246,7 +246,7 @@ impl InterInstance {
         is_forwarded: bool,
         reports: &[AttemptReport],
     ) -> Vec<usize> {
-        // With how many reports each has.
+        // Each entry, with the number of its reports.
         let mut entries = Vec::new();
         for reports in reports.chunks(REPORTS_PER_ENTRY) {
             let message = InstanceMessage::Reports { is_forwarded, reports: reports.to_vec() };
@@ -309,7 +309,7 @@ async fn carry_messages(
     }
 }
 
-/// The same of reports.
+/// Carries reports. After a panic those on their way are lost, as after calls without an answer.
 async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<PendingReport>) {
     while guarded("the reports to other instances", report_on(&this, &mut reports)).await.is_none() {
         pause().await;

@@ -125,7 +125,7 @@ impl LocalAttempts {
         }
     }
 
-    /// The attempt is over.
+    /// The attempt is over: removes it. Answers its policy, if it was dispatched to this instance.
     pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
         self.take(job, attempt)?.policy
     }

@@ -107,8 +107,8 @@ impl ResultWriter {
     }
 
     /// Ends attempts that a node lost, like failed ones that may be tried again, in the stead of owners that do not hear of it.
-    /// What the node did of a stage nobody knows: its plan finds it UNKNOWN when it has had its time. A result that the node
-    /// sends later is stale.
+    /// Nobody knows what the node did of a stage: its plan finds the stage UNKNOWN once the time of the stage is over. A result
+    /// that the node sends later is stale.
     pub(super) async fn lost(&self, node: &NodeId, attempts: &[Slot], why: Revoked, reason: &str) {
         let mut results = Vec::new();
         // One by one: their payloads may be large.

@@ -44,8 +44,8 @@ const NEAR_FRONT_JOBS: usize = 128;
 const NEAR_FRONT_MS: u128 = 50;
 /// A job that a node of this instance serves goes to no node that is lent to another instance before it has waited so long.
 const SHARED_AFTER: Duration = Duration::from_millis(100);
-/// Nor, before it has waited so long, to one that had few free slots when it was last heard of: to share the slots of a node
-/// that is as busy as those here costs much and brings little.
+/// Such a job goes to no lent node that had few free slots when it was last heard of, before it has waited so long: to share the
+/// slots of a node that is as busy as those here costs much and brings little.
 const SHARED_FULL_AFTER: Duration = Duration::from_secs(2);
 /// A node that has connected here within this time may serve the job though selections do not know it yet.
 const NEWCOMER: Duration = Duration::from_secs(1);
@@ -447,8 +447,8 @@ impl Scheduler {
         join_all(reservations).await.into_iter().flatten().collect()
     }
 
-    /// A node whose slots nobody says anything of is left out like a full one, so that jobs go to others meanwhile: that none of
-    /// its slots are taken would make it the best one each time. In a moment it may be chosen again.
+    /// A node whose slots could not be asked for is left out like a full one, so that jobs go to others meanwhile: it looks
+    /// empty, and would be the best one each time. In a moment it may be chosen again.
     fn choose_again_soon(&self, node: NodeId) {
         let registry = self.registry.clone();
         tokio::spawn(async move {

@@ -70,7 +70,7 @@ pub struct PoolStatistics {
 }
 
 impl PoolStatistics {
-    /// The same with these unfinished jobs.
+    /// These statistics with the counts of these unfinished jobs.
     const fn with(self, jobs: &UnfinishedCount) -> Self {
         let UnfinishedCount { created, delayed, dispatched, running, oldest_ms } = *jobs;
         Self { created, delayed, dispatched, running, oldest_ms, ..self }
@@ -248,8 +248,8 @@ fn together(
     (all.with(&unfinished.all), pools, tenants)
 }
 
-/// The same by names of one kind. Some are there in any case, and of the others those with the most jobs. `finished` has the
-/// number of all finished jobs, too.
+/// The statistics by names of one kind: of the names in `in_any_case`, and of those with the most jobs among the others.
+/// `finished` has the number of all finished jobs, too.
 fn by_name<N: Clone + Ord + Hash>(
     unfinished: &BTreeMap<Option<N>, UnfinishedCount>,
     finished: Option<(u64, &FinishedBy<N>)>,

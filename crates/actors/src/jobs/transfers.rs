@@ -1,11 +1,11 @@
-//! Transfers: while the bus does not join all instances, or does not serve the records of some nodes, each says in the ledger
-//! what its nodes can do, and gives the waiting jobs that no node can take that it reaches to an instance whose nodes can. So no
-//! job stays where nothing runs it.
+//! Transfers of jobs between instances, while the bus does not join all instances or does not serve the records of some nodes.
+//! Each instance says in the ledger what its nodes can do. Where it reaches no node for a waiting job, it gives the job to an
+//! instance whose nodes can run it. So no job stays where nothing runs it.
 //!
 //! A job of an instance's lane is moved into the first lane of the other instance, a session moves as a whole: its owner
-//! passes the lease on, and the other instance adopts the lane. A plan's jobs stay where its owner is. An instance says that
-//! its nodes serve a job by the same rule by which it decides that they do not; so two instances never give each other a
-//! job back and forth unless nodes move between them, and then once in [`UNSERVED_MAX`].
+//! passes the lease on, and the other instance adopts the lane. A plan's jobs stay where its owner is. One rule decides both what
+//! an instance says that its nodes serve, and what it gives away. So two instances give each other a job back and forth only
+//! if nodes move between them, and then once in [`UNSERVED_MAX`].
 //!
 //! While all instances use one bus, which is up and serves all records of nodes, nothing is written and nothing read.
 

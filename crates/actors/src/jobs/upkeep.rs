@@ -20,7 +20,7 @@ use crate::purges::{PurgeWatch, Step};
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks at the days to come, before jitter.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
-/// The same after a look that found the table busy, or the ledger away.
+/// Between such a look that found the table busy, or the ledger away, and the next one, before jitter.
 const PARTITIONS_AGAIN: Duration = Duration::from_secs(60);
 /// So much later than jobs their sessions are forgotten: by then the days of their jobs are gone.
 const SESSIONS_LATER: Duration = Duration::from_secs(3 * 86_400);
@@ -137,13 +137,13 @@ impl Upkeep {
         Ok(next)
     }
 
-    /// Deletes what is old enough, step by step.
+    /// Deletes the finished jobs that are old enough, step by step.
     async fn purge_jobs(&self, step: &mut Step) -> ledger::Result<()> {
         while self.lifetime.is_serving() && step.run(self.purge_some_jobs(step.size())).await? {}
         Ok(())
     }
 
-    /// The same of sessions.
+    /// Deletes the closed sessions that are old enough, step by step.
     async fn purge_sessions(&self, step: &mut Step) -> ledger::Result<()> {
         while self.lifetime.is_serving() && step.run(self.purge_some_sessions(step.size())).await? {}
         Ok(())

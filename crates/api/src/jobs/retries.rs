@@ -387,8 +387,8 @@ async fn kept_retry(state: &State, key: &JobKey) -> Result<Option<Accepted>, Ref
     Ok(Some(Accepted { id: job, lane, seq, created_at, is_repeated: true }))
 }
 
-/// Whether the caller, whose patterns may have changed since, sees a retry that was made: by its job, or the one that it retries;
-/// or because both are gone, so that the answer, which this caller got before, tells nothing of a job that there is.
+/// Whether the caller sees a retry that was made, by its job or by the job that it retries. The caller's patterns may have
+/// changed since. Where both jobs are gone, the answer tells nothing of any job, and this caller got it before: then it is seen.
 async fn sees_retry(state: &State, sees: &Sees, of: JobId, retry: JobId) -> Result<bool, Refusal> {
     if sees.everything() {
         return Ok(true);

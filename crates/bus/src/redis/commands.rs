@@ -414,9 +414,9 @@ async fn ask_server<T: FromRedisValue>(mut server: MultiplexedConnection, comman
     answer.map_err(|error| failure::of(error, Effect::Reads))
 }
 
-/// The same failure with its reason: where the driver is connected to no server of a Cluster it does not say why, and one that
-/// the Cluster named is asked, since a host of the URL may have left it; so it is where a connection is lost, since that server
-/// may refuse the password. Chance picks the server, as some may be away.
+/// The same failure with its reason, on a Cluster. The driver does not say why it is connected to no server; and where it lost
+/// a connection, the server may refuse the password. So one of the servers that the Cluster named is asked, at random since
+/// some may be away. Hosts of the URL may have left the Cluster.
 pub(super) async fn explained(shared: &Shared, error: Error) -> Error {
     let is_unexplained = failure::is_unexplained(&error);
     if !shared.commands.is_cluster() || !(is_unexplained || failure::is_of_connection(&error)) {

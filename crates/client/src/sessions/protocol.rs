@@ -21,7 +21,7 @@ pub(super) struct Sent {
     pub(super) _permit: SendPermit,
 }
 
-/// The same, until it is answered.
+/// A job that waits for its answer.
 #[derive(Debug)]
 struct Waiting {
     sent: Sent,

@@ -75,8 +75,8 @@ enum Stage {
 pub struct LaneState<C: Callers> {
     settings: LaneSettings,
     lane: LaneId,
-    /// Whether its owner ends when there is nothing left to do: not that of an instance's own lane, nor that of a plan's,
-    /// which lives as long as the plan's owner.
+    /// Whether the lane's owner ends when there is nothing left to do. That of an instance's own lane does not, and that of a
+    /// plan's lane lives as long as the plan's owner.
     ends_when_idle: bool,
     token: Token,
     stage: Stage,

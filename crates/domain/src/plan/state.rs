@@ -68,8 +68,8 @@ pub struct TaskState {
     pub last_checkpoint: u32,
     /// The token of the tenant's lock, while this task has it.
     pub lock: Option<Token>,
-    /// A job that was called off, or that somebody has resolved, whose attempt may still be under way: no stage begins, and
-    /// the tenant's lock of a task that is over is not given back, before it is over.
+    /// A job that was called off, or that somebody has resolved, whose attempt may still be under way. Until the attempt is over
+    /// no stage begins, and a task that is over keeps its tenant's lock.
     pub waits_for: Option<JobId>,
     /// Why the run fails once the job that was called off has ended.
     pub failing: Option<Arc<str>>,

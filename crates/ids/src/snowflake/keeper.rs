@@ -451,9 +451,8 @@ impl KeeperContext {
 
 /// Returns when what is watched changes.
 async fn changed<T>(source: &mut watch::Receiver<T>) {
-    if source.changed().await.is_err() {
-        // The sender is gone. `run` finds out.
-    }
+    // It fails where the sender is gone, which `run` finds out.
+    let _ = source.changed().await;
 }
 
 type Renewal = Pin<Box<dyn Future<Output = Renewed> + Send>>;

@@ -42,7 +42,7 @@ pub enum FromNode {
     },
     /// An attempt has ended.
     Result {
-        /// With which attempt.
+        /// The attempt.
         slot: Slot,
         /// How it ended.
         end: End,
@@ -112,7 +112,7 @@ pub enum End {
         /// The text.
         output: String,
     },
-    /// Without any.
+    /// Without an output.
     Failed {
         /// What went wrong.
         message: String,
@@ -144,7 +144,7 @@ pub enum ToNode {
         /// How often it is to send a heartbeat, in milliseconds.
         heartbeat_ms: u64,
     },
-    /// Its heartbeat was heard, or an operator has changed this.
+    /// Its heartbeat was heard, or an operator has changed whether it is drained.
     HeartbeatOk {
         /// Whether an operator drains it.
         is_drained: bool,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use domain::InstanceId;
 
-/// See the head of this file.
+/// What waits to be sent, in a queue for each instance.
 #[derive(Debug)]
 pub(super) struct InstanceQueues<T> {
     queues: HashMap<InstanceId, Queue<T>>,
@@ -21,7 +21,7 @@ struct Queue<T> {
 }
 
 impl<T> InstanceQueues<T> {
-    /// With room for so much for each instance.
+    /// Queues in which `waiting_max` things may wait for one instance.
     pub(super) fn new(waiting_max: usize) -> Self {
         Self { queues: HashMap::new(), waiting_max }
     }
@@ -36,7 +36,8 @@ impl<T> InstanceQueues<T> {
         Ok(())
     }
 
-    /// What is to be sent now, in its order: all that waits for each instance to which no call is under way. One is, from now on.
+    /// What is to be sent now, in its order: all that waits for each instance to which no call is under way. From now on a call
+    /// to each of them is under way.
     pub(super) fn take_ready(&mut self) -> Vec<(InstanceId, Vec<T>)> {
         let ready = self.queues.iter_mut().filter(|(_, queue)| !queue.is_busy);
         let ready = ready.map(|(to, queue)| {

@@ -1,7 +1,7 @@
 //! Pages of jobs that wait. A group of which no job is known is read before the next round, so that nothing overtakes its jobs.
-//! One that runs low is read while the lane commits rounds, so that its nodes need not wait for the read, and so is any where
-//! there are too many to wait for; such a page may be older than what the lane has written meanwhile, which is noted until the
-//! page is there.
+//! A group that runs low is read while the lane commits rounds, so that its nodes need not wait for the read. Where there are too
+//! many groups to wait for, all are read so. A page that is read beside rounds may be older than what the lane has written
+//! meanwhile, so that is noted until the page is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;

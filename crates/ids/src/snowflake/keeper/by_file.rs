@@ -166,7 +166,7 @@ impl KeeperContext {
         false
     }
 
-    /// For how long. If the clock went back, no longer than a mark can be ahead.
+    /// For how long the file proves its number. If the clock went back, no longer than a mark can be ahead.
     pub(super) fn proves_for(&self, record: &Record) -> Duration {
         let left_ms = record.mark_ms.saturating_sub(self.shared.clock.now_ms());
         Duration::from_millis(left_ms.min(self.options.ahead_max_ms()))
