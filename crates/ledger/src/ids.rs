@@ -9,7 +9,7 @@ use crate::train::{CommitBatch, FenceClaim};
 use crate::{Error, Result};
 
 /// The default start of a tag or sequence.
-pub(crate) const START_DEFAULT: u64 = 1;
+const START_DEFAULT: u64 = 1;
 
 /// A worker number that was acquired at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]

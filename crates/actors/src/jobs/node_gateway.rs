@@ -397,7 +397,7 @@ impl NodeGateway {
     }
 
     /// Gives an attempt to the socket of its node, if that is here.
-    pub(super) fn hand_to_node(&self, dispatch: Dispatch) {
+    fn hand_to_node(&self, dispatch: Dispatch) {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
         // While it is looked at, no newer socket is attached: the attempt is known since a time after its own socket was.
         let socket = self.sockets.get(&node);

@@ -13,7 +13,7 @@ use super::instance_message::AttemptReport;
 use super::messages::AttemptEvent;
 
 /// How long an acknowledgement waits. A lane waits for it much longer before it takes the attempt back.
-pub(super) const ACKNOWLEDGEMENTS_GATHERED: Duration = Duration::from_millis(100);
+const ACKNOWLEDGEMENTS_GATHERED: Duration = Duration::from_millis(100);
 
 const _: () = assert!(ACKNOWLEDGEMENTS_GATHERED.as_millis() * 10 <= nodes::limits::ACK_MS_MIN as u128);
 

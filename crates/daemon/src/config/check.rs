@@ -128,7 +128,7 @@ fn is_base_url(text: &str) -> bool {
 }
 
 /// Whether an instance id may begin with it.
-pub fn is_node_name(text: &str) -> bool {
+fn is_node_name(text: &str) -> bool {
     (1..=l::NODE_NAME_CHARS_MAX).contains(&text.len())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:@-".contains(c))
 }

@@ -107,7 +107,7 @@ impl AttachedNode {
     }
 
     /// The bus has the record. Results that came before are committed now.
-    pub(super) fn on_registered(&mut self, known: Known) {
+    fn on_registered(&mut self, known: Known) {
         let Known { connected: Connected { epoch, version, is_complete }, taken, unlisted } = known;
         let Some(hello) = &self.hello else { return };
         let (node, profile) = (hello.node.clone(), Arc::new(self.profile(hello)));

@@ -149,7 +149,7 @@ impl StepBuilder {
         }
     }
 
-    pub(super) fn set_intent(&mut self, at: usize, intent: Intent) {
+    fn set_intent(&mut self, at: usize, intent: Intent) {
         let before = self.task(at).intent;
         if before != intent {
             self.task_event(at, EventKind::Intent, Some((before.as_str(), intent.as_str())), None);
