@@ -133,7 +133,11 @@ impl JobBatch {
         let goes = |change: &Change| match change {
             Change::Submit(new) => new.due == Due::Now && new.retry.is_none(),
             Change::Dispatch { .. } | Change::Complete { .. } => true,
-            _ => false,
+            Change::Revoke { .. }
+            | Change::End { .. }
+            | Change::Run { .. }
+            | Change::Fail { .. }
+            | Change::Release { .. } => false,
         };
         self.lane.is_some() && self.writes.iter().all(|write| goes(&write.change))
     }

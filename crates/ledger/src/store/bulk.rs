@@ -237,7 +237,10 @@ impl Bulks for Store {
                 Box::pin(async move {
                     let removed = match bulk.action {
                         BulkAction::Delete => removal::delete(transaction, &page, &bulk.filter).await?,
-                        _ => removal::dismiss(transaction, &page).await?,
+                        BulkAction::Dismiss => removal::dismiss(transaction, &page).await?,
+                        BulkAction::Retry | BulkAction::Cancel => {
+                            unreachable!("no job is removed by a bulk operation that retries or cancels")
+                        }
                     };
                     let done = removed.len() as i64;
                     let progress = PROGRESS
