@@ -15,6 +15,7 @@ mod inbox;
 mod inbox_seals;
 mod inbox_stream;
 mod listener;
+mod logged_reasons;
 mod nodes;
 mod pause;
 mod reader;
@@ -22,7 +23,6 @@ mod refusals;
 mod script;
 mod seal;
 mod sessions;
-mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ use crate::identity::{Identity, Reason, Remembered, Witness};
 use crate::ids::Grant;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::Trains;
-use crate::unwritable::{Found, PROBE_BYTES, PROBE_NAME, Unwritable};
+use crate::unwritable::{PROBE_BYTES, PROBE_NAME, Unwritable, WriteFailure};
 use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Migrate, Options, PlanBatch, Result};
 use committer::Watches;
 use durability_log::DurabilityLog;
@@ -340,13 +340,13 @@ impl Store {
         Ok(seen)
     }
 
-    /// Looks whether writes fail still that failed for this reason. `false` where the look does not say so.
-    async fn takes_no_writes(&self, found: &Found) -> bool {
+    /// Looks whether writes still fail for this reason. `false` where the look does not say so.
+    async fn takes_no_writes(&self, failure: &WriteFailure) -> bool {
         // To read all of the file may take minutes, and a person has to stop the process to mend it.
-        if found.reason == Unwritable::Corrupt {
+        if failure.reason == Unwritable::Corrupt {
             return true;
         }
-        let is_failing = match self.takes_writes(found).await {
+        let is_failing = match self.takes_writes(failure).await {
             Ok(true) => {
                 self.watches.writes.passed();
                 false
@@ -367,7 +367,7 @@ impl Store {
     }
 
     /// Whether a look finds nothing of what the ledger last took no writes for.
-    async fn takes_writes(&self, Found { reason, words, .. }: &Found) -> Result<bool> {
+    async fn takes_writes(&self, WriteFailure { reason, words, .. }: &WriteFailure) -> Result<bool> {
         self.probe().await?;
         // The probe writes to one table alone.
         let statement = match (self.database(), *reason) {
@@ -534,8 +534,8 @@ impl Ledger for Store {
     }
 
     async fn check(&self) -> Result<Health> {
-        if let Some(found) = self.watches.writes.found()
-            && self.takes_no_writes(&found).await
+        if let Some(failure) = self.watches.writes.failure()
+            && self.takes_no_writes(&failure).await
         {
             return Ok(Health { durability_warnings: Vec::new(), unwritable: self.watches.writes.reason() });
         }

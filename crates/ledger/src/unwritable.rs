@@ -102,11 +102,11 @@ impl Unwritable {
 /// A small write may succeed on a disk that is too full for a large one, so a success alone proves nothing:
 /// only [`Self::passed`], after a probe, clears the reason.
 #[derive(Clone, Default)]
-pub(crate) struct WriteWatch(Arc<Mutex<Option<Found>>>);
+pub(crate) struct WriteWatch(Arc<Mutex<Option<WriteFailure>>>);
 
 /// Why a write failed.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct WriteFailure {
     pub(crate) reason: Unwritable,
     /// What the database said when it first failed for this reason.
     pub(crate) words: String,
@@ -133,7 +133,7 @@ impl WriteWatch {
     }
 
     /// Why writes failed last, with what the database said; `None` while they are not known to fail.
-    pub(crate) fn found(&self) -> Option<Found> {
+    pub(crate) fn failure(&self) -> Option<WriteFailure> {
         self.0.lock().clone()
     }
 
@@ -188,7 +188,7 @@ impl WriteWatch {
             return;
         }
         let words = error.driver().map(ToString::to_string).unwrap_or_default();
-        *found = Some(Found { reason, words, at: now, is_seen: false });
+        *found = Some(WriteFailure { reason, words, at: now, is_seen: false });
         tracing::error!(%reason, %error, "the ledger takes no writes");
     }
 }

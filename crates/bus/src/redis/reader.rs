@@ -19,8 +19,8 @@ use super::Shared;
 use super::commands::{self, Connection};
 use super::failure::{self, Effect};
 use super::inbox_stream::{Found, GROUP, list, make, open_entries, page};
+use super::logged_reasons::LoggedReasons;
 use super::pause::Pause;
-use super::told::Told;
 use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, INBOX_UNUSED_MS, RECONNECT_SETTLED_MS};
 use crate::{Entry, EntryId, Result};
 
@@ -61,17 +61,17 @@ impl Reader {
     /// Reads until the inbox is closed, or nobody wants what is read.
     pub(super) async fn feed(self) {
         let mut pause = Pause::default();
-        let mut told = Told::default();
+        let mut logged = LoggedReasons::default();
         loop {
             let began = Instant::now();
-            match self.read_on(&mut told).await {
+            match self.read_on(&mut logged).await {
                 Ok(Over::Inbox) => return,
                 Ok(Over::Connection) => tracing::debug!("the inbox is read where commands go now"),
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, "the inbox cannot be read");
                     self.shared.commands.suspect_apart();
                 }
-                Err(error) if told.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
+                Err(error) if logged.is_new(&error) => tracing::warn!(%error, "the inbox cannot be read"),
                 Err(error) => tracing::debug!(%error, "the inbox still cannot be read"),
             }
             self.shared.commands.suspect();
@@ -83,7 +83,7 @@ impl Reader {
     }
 
     /// Reads on one connection, until that fails.
-    async fn read_on(&self, told: &mut Told) -> Result<Over> {
+    async fn read_on(&self, logged: &mut LoggedReasons) -> Result<Over> {
         let generation = self.shared.commands.generation();
         let limit = self.shared.limit + Duration::from_millis(INBOX_BLOCK_MS);
         let connection = commands::connect_apart(&self.shared, limit).await?;
@@ -110,7 +110,7 @@ impl Reader {
                 Err(error) => return Err(failure::of(error, Effect::Reads)),
             };
             let (places, next) = read(look, found).ok_or_else(failure::unreadable)?;
-            if told.ends() {
+            if logged.ends() {
                 tracing::info!("the inbox is read again");
             }
             let found = places.into_iter().filter_map(Found::entry).collect();

@@ -15,8 +15,8 @@ use crate::redis::address::elsewhere;
 use crate::redis::cluster_slots::{cluster_slots, named, one_of_each_master};
 use crate::redis::failure::{self, Effect};
 use crate::redis::half_moved;
+use crate::redis::logged_reasons::LoggedReasons;
 use crate::redis::pause::{Pause, jittered};
-use crate::redis::told::Told;
 use crate::{Error, Result};
 
 /// Keeps the connection for commands: probes it, and makes it again when it is lost. For ever.
@@ -28,8 +28,8 @@ pub(in crate::redis) async fn keep(shared: Arc<Shared>) {
         remade: Instant::now(),
         probes: 0,
         is_trial_told: false,
-        elsewhere: Told::default(),
-        refused: Told::default(),
+        elsewhere: LoggedReasons::default(),
+        refused: LoggedReasons::default(),
     };
     loop {
         keeper.turn().await;
@@ -46,9 +46,9 @@ struct Keeper {
     /// Whether the log has said so of the trial that the link is on.
     is_trial_told: bool,
     /// That the Cluster names a server that may not be connected to.
-    elsewhere: Told,
+    elsewhere: LoggedReasons,
     /// Why Redis refuses this instance.
-    refused: Told,
+    refused: LoggedReasons,
 }
 
 impl Keeper {
