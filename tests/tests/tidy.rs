@@ -474,22 +474,40 @@ fn every_source_file_says_first_what_lives_there() {
     }
 }
 
+/// What a link's fragment names: headings in small letters, without what is neither a letter nor a digit, `-` for spaces.
+fn fragments(page: &str) -> BTreeSet<String> {
+    let outside_blocks = page.split("\n```").step_by(2).flat_map(str::lines);
+    let headings = outside_blocks
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
+    let is_kept = |letter: char| letter.is_alphanumeric() || " -_".contains(letter);
+    headings
+        .map(|heading| heading.to_lowercase().replace(|letter| !is_kept(letter), "").replace(' ', "-"))
+        .collect()
+}
+
 #[test]
-fn every_relative_link_of_the_pages_leads_somewhere() {
-    let mut links = 0;
+fn every_relative_link_of_the_pages_leads_to_a_file_and_its_heading() {
+    let (mut links, mut headings) = (0, 0);
     for page in files(&root(), &|path| has_extension(path, "md")) {
         let text = std::fs::read_to_string(&page).unwrap();
         for part in text.split("](").skip(1) {
-            let target = part.split([')', ' ', '#']).next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+            let target = part.split([')', ' ']).next().unwrap_or_default();
+            let (target, fragment) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
             links += 1;
-            let file = page.parent().unwrap().join(target);
+            let file = if target.is_empty() { page.clone() } else { page.parent().unwrap().join(target) };
             assert!(file.exists(), "{} links to {target}, which is not there", page.display());
+            if fragment.is_empty() || !has_extension(&file, "md") {
+                continue;
+            }
+            headings += 1;
+            let has = fragments(&std::fs::read_to_string(&file).unwrap());
+            assert!(has.contains(fragment), "{} links to {target}#{fragment}: {has:?}", page.display());
         }
     }
-    assert!(links > 0, "the pages lead to each other");
+    assert!(links > 0 && headings > 0, "the pages lead to each other");
 }
 
 #[test]

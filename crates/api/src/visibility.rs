@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn the_guide_names_every_path_that_needs_a_token_without_patterns() {
-        let guide = include_str!("../../../docs/operations.md");
+        let guide = include_str!("../../../docs/access.md");
         let paragraph = guide.split("\n\n").find(|text| text.contains("What belongs to all")).unwrap();
         for route in Route::ALL.iter().filter(|route| route.is_for_all()) {
             let pattern = route.pattern();

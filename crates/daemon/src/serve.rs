@@ -534,8 +534,8 @@ fn of_unwritable(reason: Unwritable, said: Option<&dyn std::error::Error>, url: 
         Unwritable::ReadOnly => "Let it take writes, of this user too, and start again.",
         Unwritable::InputOutput => "The system's log may say what is wrong with its disk, or its folder.",
         Unwritable::Denied => "Give the role SELECT, INSERT, UPDATE and DELETE on all tables of the ledger.",
-        Unwritable::Incomplete => "Restore a backup (see docs/operations.md), or name another database.",
-        Unwritable::Corrupt => "Put a backup in its place (see docs/operations.md).",
+        Unwritable::Incomplete => "Restore a backup (see docs/recovery.md), or name another database.",
+        Unwritable::Corrupt => "Put a backup in its place (see docs/recovery.md).",
     };
     let said = said.map(|said| format!(": {said}")).unwrap_or_default();
     format!("{reason}{said}\n  {remedy}\n  The ledger is {} (ledger.url).", redact::url(url))

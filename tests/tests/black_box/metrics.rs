@@ -72,9 +72,9 @@ fn families(text: &str) -> BTreeMap<String, Family> {
     found
 }
 
-/// The names, with their labels, that docs/operations.md explains.
+/// The names, with their labels, that docs/monitoring.md explains.
 fn explained() -> BTreeMap<String, BTreeSet<String>> {
-    let page = file("docs/operations.md");
+    let page = file("docs/monitoring.md");
     let (_, watched) = page.split_once("## What to watch").unwrap();
     let cells = watched.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let names = cells.flat_map(|cell| cell.split('`'));
@@ -421,7 +421,7 @@ fn a_renamed_metric_or_label_is_found() {
 
 #[test]
 fn each_alert_says_what_it_is_how_bad_it_is_and_where_to_read_on() {
-    let page = file("docs/operations.md");
+    let page = file("docs/monitoring.md");
     let (_, section) = page.split_once("\n## Alerts\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let headings: BTreeSet<_> = section.lines().filter_map(|line| line.strip_prefix("### ")).collect();
@@ -434,7 +434,7 @@ fn each_alert_says_what_it_is_how_bad_it_is_and_where_to_read_on() {
             assert!(fields.get(field).is_some_and(|text| text.len() > 10), "{name} has no {field}");
         }
         assert!(["warning", "critical"].contains(&fields["severity"].as_str()), "{name}");
-        assert_eq!(fields["runbook"], format!("docs/operations.md#{}", name.to_lowercase()));
+        assert_eq!(fields["runbook"], format!("docs/monitoring.md#{}", name.to_lowercase()));
     }
     assert_eq!(named, headings, "each alert has its section, and each section its alert");
 }

@@ -303,10 +303,10 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The page about operations.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+/// The page about backups and recovery.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/recovery.md");
 
-/// Runs the one command of the page about operations that begins so, in this folder, with the programs of the server.
+/// Runs the one command of that page that begins so, in this folder, with the programs of the server.
 fn run_as_documented(beginning: &str, folder: &Path, database_url: &str) {
     run(&mut documented(beginning, folder, database_url));
 }

@@ -110,7 +110,7 @@ fn a_daemons_container_has_time_to_stop_in_order() {
 /// soon after each other.
 #[test]
 fn nginx_as_it_is_documented_leaves_no_instance_out() {
-    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/access.md")).unwrap();
     let between = |text: &str, begin: &str, end: &str| {
         let (_, rest) = text.split_once(begin).unwrap();
         rest.split_once(end).unwrap().0.to_owned()

@@ -338,7 +338,7 @@ impl Witness {
             return format!(
                 "this is another ledger than the one that this instance knew. If that is on purpose, remove {} and start again. \
                  If it stands for the one before, what it would grant may have been granted already: before that, run \
-                 `fencepost recover --confirm` with this instance's --database-url or --config (see docs/operations.md)",
+                 `fencepost recover --confirm` with this instance's --database-url or --config (see docs/recovery.md)",
                 file.display()
             );
         }
@@ -346,14 +346,14 @@ impl Witness {
             return "the ledger's file or its log (`-wal`) was moved, or another one has its name. Put the file back, and start \
                     this instance again; or stop it, and run `fencepost recover --confirm` with its --database-url or --config \
                     for the other one. Where the log alone is gone, stop this instance by SIGTERM, so that it writes the log \
-                    into the file, and start it again (see docs/operations.md)"
+                    into the file, and start it again (see docs/recovery.md)"
                 .to_owned();
         }
         if self.reason == Some(Reason::EarlierTimeline) {
             return "an old primary still answers behind the ledger's name: its timeline is earlier than that of the one that \
                     took over. Shut it off, and have a proxy cut its connections to it; requests are served again once the \
                     other one answers. If it is a copy restored on purpose, run `fencepost recover --confirm` with this \
-                    instance's --database-url or --config (see docs/operations.md)"
+                    instance's --database-url or --config (see docs/recovery.md)"
                 .to_owned();
         }
         // It is the same ledger, which is never new: to forget what was known of it would have it grant that again.
@@ -361,7 +361,7 @@ impl Witness {
         format!(
             "the ledger is behind what this instance knew of it{reason}, as after a restored backup or a failover. What it would \
              grant may have been granted before. Run `fencepost recover --confirm` with this instance's --database-url or \
-             --config (see docs/operations.md)"
+             --config (see docs/recovery.md)"
         )
     }
 

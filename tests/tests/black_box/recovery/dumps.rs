@@ -1,4 +1,4 @@
-//! The restore that docs/operations.md describes: of a dump that was cut, of a ledger in a schema of its own, and of one with two
+//! The restore that docs/recovery.md describes: of a dump that was cut, of a ledger in a schema of its own, and of one with two
 //! roles.
 
 use super::*;

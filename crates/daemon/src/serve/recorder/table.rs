@@ -1,6 +1,6 @@
 //! Every metric of the daemon: its name, what it counts, its labels, its buckets, and the series that exist from the start.
 //!
-//! The crates record under these names; a test compares the table with their source, with docs/operations.md, and with what
+//! The crates record under these names; a test compares the table with their source, with docs/monitoring.md, and with what
 //! is exposed. What must never live here: a label whose values are ids of signers, sessions, jobs, nodes, plans, tenants or
 //! instances.
 

@@ -274,7 +274,7 @@ fn a_purge_that_fails_is_counted_under_a_name_that_is_there_from_the_start() {
 
 #[test]
 fn the_page_explains_every_metric_with_its_labels_and_no_other() {
-    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).unwrap();
     let (_, watched) = page.split_once("## What to watch").unwrap();
     let cells = watched.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let mut explained = BTreeSet::new();

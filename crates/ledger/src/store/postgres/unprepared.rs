@@ -221,7 +221,7 @@ fn other_encoding(encoding: &str, has_ledger: bool, connect: &PgConnectOptions) 
     let mut sql = vec![make];
     if has_ledger {
         // What is empty grants all again.
-        let moves = "-- stop all instances, and restore a dump (pg_dump) of this database into that one (docs/operations.md)";
+        let moves = "-- stop all instances, and restore a dump (pg_dump) of this database into that one (docs/recovery.md)";
         sql.push(moves.to_owned());
     }
     sql.push("-- and name that one in the database URL".to_owned());
