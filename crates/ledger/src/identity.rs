@@ -200,8 +200,8 @@ struct Seen {
     /// The highest position.
     position: AtomicI64,
     accepted: Mutex<Accepted>,
-    /// The last look has found the ledger behind.
-    is_behind: AtomicBool,
+    /// The last look has failed, or has found the ledger behind.
+    is_doubted: AtomicBool,
     /// It was said that the server does not tell who it is.
     is_told: AtomicBool,
     answered: Mutex<Answered>,
@@ -246,9 +246,9 @@ impl Remembered {
         }
     }
 
-    /// Notes whether a look has found the ledger behind.
-    pub(crate) fn looked(&self, is_behind: bool) {
-        self.0.is_behind.store(is_behind, Ordering::Release);
+    /// Notes whether a look has failed, or has found the ledger behind.
+    pub(crate) fn looked(&self, is_doubted: bool) {
+        self.0.is_doubted.store(is_doubted, Ordering::Release);
     }
 
     /// Whether there is a server that a connection must reach.
@@ -261,10 +261,11 @@ impl Remembered {
         self.0.accepted.lock().since.is_none_or(|since| age + OPENED_WITHIN < since.elapsed())
     }
 
-    /// Whether the next look may go by a connection of the last one. It may not where that has found the ledger behind: the
-    /// connection may lead to an old primary.
+    /// Whether the next look may go by a connection of the last one. It may not where that has failed, or has found the ledger
+    /// behind: the connection may lead to an old primary. There a commit that waits for a standby keeps the ledger's row, so that
+    /// each look of another instance would be told again that the row is locked.
     pub(crate) fn keeps_look(&self) -> bool {
-        !self.0.is_behind.load(Ordering::Acquire)
+        !self.0.is_doubted.load(Ordering::Acquire)
     }
 
     /// Whether this is that server.
@@ -550,9 +551,9 @@ mod tests {
     #[test]
     fn a_look_that_found_the_ledger_behind_is_followed_by_one_on_a_new_connection() {
         let remembered = Remembered::default();
-        for is_behind in [false, true, false] {
-            remembered.looked(is_behind);
-            assert_eq!(remembered.keeps_look(), !is_behind);
+        for is_doubted in [false, true, false] {
+            remembered.looked(is_doubted);
+            assert_eq!(remembered.keeps_look(), !is_doubted);
         }
     }
 }

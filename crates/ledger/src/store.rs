@@ -56,8 +56,9 @@ const SETTLE: Statement = statement!(postgres "settle");
 const RIGHTS: Statement = statement!(postgres "rights");
 const TABLE: Statement = statement!(postgres "table_there");
 
-/// A look that reaches an old primary is done again on a new connection, until there were so many.
-const LOOKS_MAX: usize = 3;
+/// A look that reaches an old primary is done again on a new connection, until there were so many: one more than there may be
+/// connections for looks which were open, or were being opened, when the ledger's name began to lead elsewhere.
+const LOOKS_MAX: usize = 5;
 
 /// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
@@ -314,7 +315,7 @@ impl Store {
         let look = self.with(Way::Looks, move |mut session| {
             Box::pin(async move { looked(&mut session, before.as_ref(), &remembered).await })
         });
-        let seen = look.await?;
+        let seen = look.await.inspect_err(|_| self.remembered.looked(true))?;
         // Here, not in the call: it may end when nobody waits for it any more, after a later look.
         match (&seen, known) {
             (Witness::Current(found), _) => {

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token};
 use ledger::{Acquisition, Batch, Handle, Identity, Opened, Options, Reason, Verdict, Witness};
+use sqlx::{Connection, PgConnection};
 use testkit::proxy::Proxy;
 use testkit::servers::Postgres;
 use tokio::task::block_in_place;
@@ -21,6 +23,9 @@ const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity where 
 /// The same; each that is ended has its commit from then on, and its client hears nothing.
 const END: &str =
     "select pg_terminate_backend(pid, 60000) from pg_stat_activity where wait_event = 'SyncRep'";
+
+/// As long as an instance waits between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// A ledger whose standby is away, and the owner of a signer.
 struct Away {
@@ -202,5 +207,39 @@ async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
         let seen = ledger.witness(Some(&known)).await;
         assert!(seen.as_ref().is_err_and(ledger::Error::is_retryable), "{seen:?}");
     }
+    ledger.close().await;
+}
+
+/// A commit of another instance waits for a standby there, and keeps the ledger's row for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_meets_a_locked_row_at_an_old_primary_goes_on_at_the_new_one() {
+    let (primary, standby) = block_in_place(|| {
+        let primary = Postgres::start().unwrap();
+        let standby = primary.standby(primary.address(), "standby").unwrap();
+        (Arc::new(primary), standby)
+    });
+    let database = block_in_place(|| primary.database().unwrap());
+    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
+    let proxy = Proxy::start(primary.address()).await.unwrap();
+    let url = format!("postgres://postgres@{}/{name}", proxy.address());
+    let ledger = ledger::open(&Options { call_timeout_ms: 20_000, ..options_of(url) }).await.unwrap();
+    let Witness::Current(known) = ledger.witness(None).await.unwrap() else { panic!("it is new") };
+    let has_tables = "select pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()";
+    eventually("the standby has the tables", async || {
+        block_in_place(|| standby.query(has_tables).unwrap()) == [["t"]]
+    })
+    .await;
+    let mut other = PgConnection::connect(database.url()).await.unwrap();
+    let mut locks = other.begin().await.unwrap();
+    sqlx::raw_sql("SELECT FROM ledger_identity FOR UPDATE").execute(&mut *locks).await.unwrap();
+    block_in_place(|| standby.promote().unwrap());
+    proxy.lead_to(standby.address());
+    let locked = ledger.witness(Some(&known)).await;
+    assert!(locked.as_ref().is_err_and(ledger::Error::is_retryable), "{locked:?}");
+    // Its connection is back in the pool by then; and the row is still locked there.
+    tokio::time::sleep(LOOK_EVERY).await;
+    let seen = ledger.witness(Some(&known)).await.unwrap();
+    assert!(matches!(seen, Witness::WentBack(_, Reason::AsynchronousFailover)), "{seen:?}");
+    locks.rollback().await.unwrap();
     ledger.close().await;
 }

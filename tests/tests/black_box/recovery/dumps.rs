@@ -72,7 +72,8 @@ async fn a_ledger_in_a_schema_of_its_own_is_restored_beside_other_tables_and_whe
 
 /// The SQL of the page about operations that begins so, about these roles.
 fn sql_of_roles(beginning: &str, [owner, app]: [&str; 2]) -> String {
-    let page = std::fs::read_to_string(PAGE).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
     let blocks = page.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let found: Vec<_> = blocks.filter(|block| block.starts_with(beginning)).collect();
     assert_eq!(found.len(), 1, "{found:?}");

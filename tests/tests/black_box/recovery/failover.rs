@@ -12,6 +12,9 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
+/// How many of the last lines of an instance's log the panic of a test shows at most.
+const LOG_LINES_SHOWN_MAX: usize = 200;
+
 /// A primary with a standby, and two instances that reach whichever the proxy leads to.
 struct Drill {
     primary: Arc<Postgres>,
@@ -149,8 +152,10 @@ async fn submitted(url: &str) -> String {
     answer.body["id"].as_str().unwrap().to_owned()
 }
 
-/// Waits until the instance has noticed the failover. Where it does not, the test ends with what it says of itself.
-async fn goes_on_by_the_standby(url: &str) {
+/// Waits until the instance has noticed the failover. Where it does not, the test ends with what it says of itself, and with the
+/// end of its log.
+async fn goes_on_by_the_standby(instance: &Instance) {
+    let url = instance.url();
     let noticed = async {
         while failovers(url).await != 1 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -158,7 +163,10 @@ async fn goes_on_by_the_standby(url: &str) {
     };
     if tokio::time::timeout(PATIENCE, noticed).await.is_err() {
         let ready = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
-        panic!("the failover is not noticed: {}", ready.text);
+        let log = instance.whole_log();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN_MAX)..].join("\n");
+        panic!("the failover is not noticed: {}\n{last}", ready.text);
     }
 }
 
@@ -234,8 +242,8 @@ async fn a_synchronous_standby_that_becomes_the_primary_goes_on_and_grants_nothi
         until("commits wait for it", async || ledger_status(url).await == "ok").await;
     }
     drill.fails_over().await;
-    for url in &drill.urls() {
-        goes_on_by_the_standby(url).await;
+    for instance in &drill.instances {
+        goes_on_by_the_standby(instance).await;
     }
     drill.grants(2_000).await;
     asking.stop().await;
@@ -262,8 +270,8 @@ async fn an_old_primary_that_lives_on_is_left_for_the_synchronous_standby_and_no
         until("commits wait for it", async || ledger_status(url).await == "ok").await;
     }
     drill.divides().await;
-    for url in &drill.urls() {
-        goes_on_by_the_standby(url).await;
+    for instance in &drill.instances {
+        goes_on_by_the_standby(instance).await;
     }
     drill.grants(2_000).await;
     asking.stop().await;
