@@ -321,6 +321,8 @@ export type Field = {
     /** What it has at first: a function is called when the dialog opens. */
     value?: string | (() => string);
     options?: string[];
+    /** None of the options is chosen at first. */
+    unchosen?: boolean;
     required?: boolean;
     hint?: string;
     /** A whole number, its largest value, and its smallest if that is not 1. */
@@ -406,8 +408,8 @@ function checked(fields: Field[], values: Record<string, string>): Record<string
     return Object.fromEntries(fields.map(whole));
 }
 
-function initial({ value, options }: Field): string {
-    return (typeof value === 'function' ? value() : value) ?? options?.[0] ?? '';
+function initial({ value, options, unchosen }: Field): string {
+    return (typeof value === 'function' ? value() : value) ?? (unchosen ? undefined : options?.[0]) ?? '';
 }
 
 /** Whether a text is what must be typed: a number also with the commas that `count` writes. */
@@ -500,7 +502,8 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
                     <label class="field" key={field.name}>
                         <span>{field.label}</span>
                         {field.options ? (
-                            <select value={values[field.name]} onChange={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}>
+                            <select value={values[field.name]} required={field.unchosen} onChange={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}>
+                                {field.unchosen ? <option value="">choose</option> : null}
                                 {field.options.map((option) => <option key={option}>{option}</option>)}
                             </select>
                         ) : (

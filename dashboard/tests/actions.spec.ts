@@ -336,6 +336,12 @@ test('a quarantined nonce is resolved only by who types its number', async ({ pa
     await dialog.getByLabel(/^Type/).fill(second);
     await expect(confirm).toBeDisabled();
     await dialog.getByLabel(/^Type/).fill(first);
+    // Neither outcome is one that a hurried person may leave as it is.
+    const outcome = dialog.getByLabel('Outcome');
+    await expect(outcome).toHaveValue('');
+    await confirm.click();
+    await expect(outcome).toBeFocused();
+    await outcome.selectOption('consumed');
     await confirm.click();
     await expect(dialog).toBeHidden();
     await expect(row).toHaveCount(0);
@@ -599,6 +605,12 @@ test('a stage is resolved for the job that the dialog names, although the stage 
     await expect(page.locator(`main a[href="#/jobs/${other}"]`)).toHaveCount(1);
     await dialog.getByLabel('Reason').fill('the table is there');
     const resolve = dialog.getByRole('button', { name: 'Resolve' });
+    const outcome = dialog.getByLabel('Outcome');
+    await expect(outcome).toHaveValue('');
+    await resolve.click();
+    await expect(outcome).toBeFocused();
+    expect(asked).toEqual([]);
+    await outcome.selectOption('done');
     await resolve.click();
     await expect(dialog.getByRole('alert')).toContainText('the stage has another job now');
     const said = `{"outcome":"done","reason":"the table is there","job":"${job}"`;

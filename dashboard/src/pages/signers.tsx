@@ -153,7 +153,7 @@ function Resolve({ signer, nonce, done }: { signer: string; nonce: Nonce; done: 
                 ),
                 danger: true,
                 fields: [
-                    { name: 'outcome', label: 'Outcome', options: ['consumed', 'never_sent'] },
+                    { name: 'outcome', label: 'Outcome', options: ['consumed', 'never_sent'], unchosen: true },
                     { name: 'tx_hash', label: 'Transaction hash', hint: 'only with consumed; may be empty' },
                 ],
                 type: String(nonce.nonce),

@@ -108,7 +108,7 @@ function Resolve({ at, stage: { name, job, attempts }, number, done }: { at: str
                 ),
                 danger: true,
                 fields: [
-                    { name: 'outcome', label: 'Outcome', options: ['done', 'not_done'] },
+                    { name: 'outcome', label: 'Outcome', options: ['done', 'not_done'], unchosen: true },
                     { name: 'context', label: 'Context', hint: 'with done: a JSON object for the next stage; empty: the one that this stage got' },
                     { name: 'reason', label: 'Reason', required: true },
                 ],
