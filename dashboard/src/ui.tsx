@@ -431,6 +431,9 @@ export function useConfirm(isBusy: boolean) {
     return button;
 }
 
+/** What a dialog is about: a screen reader reads it out beside the title, since the focus is in the first field below it. */
+const ABOUT = 'dialog-about';
+
 function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
     const dialog = useRef<HTMLDialogElement>(null);
     const [learned, setLearned] = useState<Awaited<ReturnType<NonNullable<Ask['first']>>> | undefined>(asked.first ? undefined : {});
@@ -491,13 +494,14 @@ function Dialog({ ask: asked, done, close }: Asked & { close: () => void }) {
         <dialog
             ref={dialog}
             aria-label={ask.title}
+            aria-describedby={ABOUT}
             onCancel={(event) => { event.preventDefault(); leave(); }}
             // A browser may close a dialog at the second Esc without asking.
             onClose={() => dialog.current?.showModal()}
         >
             <form onSubmit={submit}>
                 <h2>{ask.title}</h2>
-                {isUnlearned ? null : <div class="about">{ask.about}</div>}
+                {isUnlearned ? null : <div class="about" id={ABOUT} aria-live={asked.first ? 'polite' : undefined}>{ask.about}</div>}
                 {(ask.fields ?? []).map((field) => (
                     <label class="field" key={field.name}>
                         <span>{field.label}</span>

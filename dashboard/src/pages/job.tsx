@@ -89,6 +89,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
     const percent = job.progress?.percent;
     const stage = useStage(job);
     // Where people act on the whole task: its page, or its plan's.
+    const named = <span class="id">{job.id}</span>;
     const taskPage = stage === undefined ? '' : stage.task ? link(['tasks', stage.task.id]) : link(['plans', stage.plan]);
     return (
         <>
@@ -112,7 +113,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 title: 'Cancel job',
                                 about: (
                                     <>
-                                        <p>The job ends as cancelled. Fencepost tells a node that runs it to stop.</p>
+                                        <p>The job {named} ends as cancelled. Fencepost tells a node that runs it to stop.</p>
                                         {stage ? (
                                             <p>
                                                 It is a stage of a plan. Its task becomes FAILED, unless the task is interrupted or being cancelled
@@ -134,11 +135,11 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 title: 'Retry job',
                                 about: job.retried_as ? (
                                     <>
-                                        <p>The job was retried already, as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} />.</p>
+                                        <p>The job {named} was retried already, as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} />.</p>
                                         <p>Another job with the same payload is submitted. This one stays as it is, and names that one from then on.</p>
                                     </>
                                 ) : (
-                                    'A new job with the same payload is submitted. This one stays as it is, and names the new one.'
+                                    <>A new job with the same payload as {named} is submitted. That one stays as it is, and names the new one.</>
                                 ),
                                 run: async (_values, key) => {
                                     // Where the dialog names no retry, one that somebody else has begun since is to be the only one.
@@ -155,7 +156,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                             done={refresh}
                             ask={{
                                 title: 'Dismiss job',
-                                about: 'The job need not be retried: it keeps its outcome, and is not dead any more.',
+                                about: <>The job {named} need not be retried: it keeps its outcome, and is not dead any more.</>,
                                 run: () => send('POST', `${path('/v1/jobs', job.id)}/dismiss`),
                             }}
                         />
@@ -166,7 +167,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 title: 'Delete job',
                                 about: (
                                     <>
-                                        <p>The job is forgotten at once, with its payload, its result and its attempts.</p>
+                                        <p>The job {named} is forgotten at once, with its payload, its result and its attempts.</p>
                                         {stage ? (
                                             <p>It is a stage of a plan: its task stays as it is, and goes on naming this job, which nobody can look at then.</p>
                                         ) : null}

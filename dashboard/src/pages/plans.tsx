@@ -3,7 +3,7 @@
 import { useRef } from 'preact/hooks';
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
-import { count, length } from '../format';
+import { count, counted, length } from '../format';
 import { useList, usePoll, type Polled } from '../live';
 import { go, link } from '../router';
 import type { List, Plan, PlanEvent, Task } from '../shapes';
@@ -71,6 +71,13 @@ function resumes({ on_failure, over_time, progress: { failed = 0, interrupted = 
     return `Paused tasks go on. Tasks that had no turn start when no task is FAILED or INTERRUPTED any more. ${left}`;
 }
 
+/** What follows where somebody cancels the plan. */
+function cancels({ id, name, progress: { total, succeeded = 0, cancelled = 0, running = 0 } }: Plan): string {
+    const left = counted(total - succeeded - cancelled, 'task that has not succeeded is', 'tasks that have not succeeded are');
+    const stages = running === 0 ? 'None of them runs.' : running === 1 ? 'The stage of the one that runs is told to stop.' : `The stages of the ${count(running)} that run are told to stop.`;
+    return `Of the plan ${name ?? id}, ${left} cancelled. ${stages}`;
+}
+
 function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
     const at = path('/v1/plans', plan.id);
     const mayChange = useCan('submit');
@@ -90,7 +97,7 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                 {mayChange && !isOver && plan.status !== 'CREATED' && (plan.intent === 'pause' || plan.status === 'ATTENTION' || plan.status === 'PAUSED')
                     ? <Change {...change} title="Resume plan" verb="resume" about={resumes(plan)} />
                     : null}
-                {mayChange && !isOver ? <Change {...change} title="Cancel plan" verb="cancel" about="Every task that has not succeeded is cancelled, and the stages under way are told to stop." danger /> : null}
+                {mayChange && !isOver ? <Change {...change} title="Cancel plan" verb="cancel" about={cancels(plan)} danger /> : null}
             </div>
             {(plan.attention ?? []).length > 0 ? (
                 <Card title="Needs a person">

@@ -2,7 +2,7 @@
 
 import { get, path, send } from '../api';
 import { useCan } from '../caller';
-import { count, length } from '../format';
+import { count, counted, length } from '../format';
 import { useList, usePoll } from '../live';
 import { go, link } from '../router';
 import type { ListedSession, Session } from '../shapes';
@@ -56,6 +56,12 @@ function needs({ pool, route, requires }: ListedSession): string {
     return parts.filter((part) => part !== null).join(', ');
 }
 
+/** What becomes of the jobs of a session that is closed. */
+function left({ jobs: { created, dispatched, running } }: Session): string {
+    const unfinished = created + dispatched + running;
+    return unfinished === 0 ? 'All jobs that it has accepted are finished.' : `${counted(unfinished, 'job')} that it has accepted ${unfinished === 1 ? 'goes' : 'go'} on to the end.`;
+}
+
 export function SessionPage({ id, query }: { id: string; query: URLSearchParams }) {
     const polled = usePoll(`session ${id}`, (signal) => get<Session>(path('/v1/sessions', id), {}, signal));
     const mayChange = useCan('submit');
@@ -74,7 +80,7 @@ export function SessionPage({ id, query }: { id: string; query: URLSearchParams 
                                     done={polled.refresh}
                                     ask={{
                                         title: 'Close session',
-                                        about: 'The session takes no new jobs. The jobs that it has accepted finish.',
+                                        about: <>The session <span class="id">{id}</span> takes no new jobs. {left(session)}</>,
                                         danger: true,
                                         run: () => send('DELETE', path('/v1/sessions', id)),
                                     }}

@@ -45,7 +45,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                 <span class="space" />
                 {mayChange && ['PENDING', 'RUNNING'].includes(task.status) && task.intent === 'run' ? <Change {...change} title="Pause task" verb="pause" about="The stage under way finishes; then the task waits." /> : null}
                 {mayChange && !isOver && task.intent === 'pause' ? <Change {...change} title="Resume task" verb="resume" about="The task goes on with its next stage." /> : null}
-                {mayChange && !isOver ? <Change {...change} title="Cancel task" verb="cancel" about={`The task is cancelled, and the stage under way is told to stop.${othersStart(task)}`} danger /> : null}
+                {mayChange && !isOver ? <Change {...change} title="Cancel task" verb="cancel" about={`The task of the tenant ${task.tenant} is cancelled, and the stage under way is told to stop.${othersStart(task)}`} danger /> : null}
             </div>
             {task.reason ? <div class="trouble"><b>Reason</b> {task.reason}</div> : null}
             <div class="columns">
@@ -252,7 +252,7 @@ export function TenantPage({ tenant, query }: { tenant: string; query: URLSearch
                         </div>
                         <Card
                             title="Lock"
-                            aside={isAdmin && found.lock ? <Unlock at={at} token={String(found.lock.token)} done={polled.refresh} /> : null}
+                            aside={isAdmin && found.lock ? <Unlock tenant={tenant} token={String(found.lock.token)} done={polled.refresh} /> : null}
                         >
                             {found.lock === null ? (
                                 <Empty>No task holds the tenant’s lock.</Empty>
@@ -275,17 +275,23 @@ export function TenantPage({ tenant, query }: { tenant: string; query: URLSearch
     );
 }
 
-function Unlock({ at, token, done }: { at: string; token: string; done: () => void }) {
+function Unlock({ tenant, token, done }: { tenant: string; token: string; done: () => void }) {
     return (
         <Action
             done={done}
             ask={{
                 title: 'Break lock',
-                about: 'The task that holds the lock loses it, and other plans may take the tenant. If the task is PENDING, RUNNING or PAUSED, it becomes INTERRUPTED, and the job of its stage is cancelled; a FAILED one stays FAILED. A stage that is under way may still finish.',
+                about: (
+                    <>
+                        The task that holds the lock of <b>{tenant}</b> loses it, and other plans may take the tenant. If the task is PENDING, RUNNING
+                        or PAUSED, it becomes INTERRUPTED, and the job of its stage is cancelled; a FAILED one stays FAILED. A stage that is under
+                        way may still finish.
+                    </>
+                ),
                 danger: true,
                 fields: [{ name: 'reason', label: 'Reason', required: true }],
                 type: token,
-                run: ({ reason }) => send('POST', `${at}/unlock`, { token: Number(token), reason }),
+                run: ({ reason }) => send('POST', `${path('/v1/tenants', tenant)}/unlock`, { token: Number(token), reason }),
             }}
         />
     );
