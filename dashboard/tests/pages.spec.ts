@@ -220,3 +220,34 @@ test('a number that JavaScript cannot hold keeps its digits', async ({ page, wor
     await enter(page, world, 'root', `#/jobs/${id}`);
     await expect(page.getByRole('region', { name: 'Payload' }).last()).toContainText('"wei": 123456789012345678901234567890');
 });
+
+test('a job that runs says for how long, how far it is, and that its error is of an earlier attempt', async ({ page, world }) => {
+    const { running: id } = world;
+    await page.route(`**/v1/jobs/${id}/events`, (route) => route.fulfill({ status: 204 }));
+    await page.route(`**/v1/jobs/${id}`, async (route) => {
+        const response = await route.fetch();
+        const job = await response.json();
+        const ago = (seconds: number) => new Date(Date.now() - seconds * 1_000).toISOString();
+        const times = { created_at: ago(600), dispatched_at: ago(150), running_at: ago(148) };
+        await route.fulfill({ response, json: { ...job, ...times, attempt: 2, error: 'out of memory', progress: { percent: 42.25 } } });
+    });
+    await enter(page, world, 'viewer', `#/jobs/${id}`);
+    await expect(page.locator('main .bar')).toContainText('42.3 %');
+    await expect(page.locator('main .trouble')).toHaveText('Error of an earlier attempt out of memory');
+    await expect(page.locator('main .timeline li').filter({ hasText: 'running' })).toContainText(/after 2\.0 s, 2 min ago/);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('a job that failed is said to have no result, and one that succeeded with null has that', async ({ page, world }) => {
+    const result = page.getByRole('region', { name: 'Result', exact: true }).first();
+    await enter(page, world, 'viewer', `#/jobs/${world.failed}`);
+    await expect(result).toContainText('The job ended without a result.');
+    await expect(page.locator('main .trouble')).toContainText(/^Error exit/);
+    await page.route(`**/v1/jobs/${world.succeeded}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), result: null } });
+    });
+    await visit(page, `#/jobs/${world.succeeded}`);
+    await expect(result.locator('pre')).toHaveText('null');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});

@@ -102,7 +102,9 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 {stage ? <StageLine job={job} of={stage} /> : null}
                 {job.retry_of ? <span>retry of <Id to={['jobs', job.retry_of]} id={job.retry_of} label={short(job.retry_of)} /></span> : null}
                 {job.retried_as ? <span>retried as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} /></span> : null}
-                {percent !== undefined && job.state === 'RUNNING' ? <progress max={100} value={percent} aria-label="Progress">{percent} %</progress> : null}
+                {percent !== undefined && job.state === 'RUNNING' ? (
+                    <span class="meter"><progress max={100} value={percent} aria-label="Progress" /><span>{Number(Number(percent).toFixed(1))} %</span></span>
+                ) : null}
                 {job.progress?.note && job.state === 'RUNNING' ? <span class="aside">{job.progress.note}</span> : null}
                 {isLive ? <span class="aside">events are streamed</span> : null}
                 <span class="actions">
@@ -183,7 +185,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                     ) : null}
                 </span>
             </div>
-            {job.error ? <div class="trouble"><b>Error</b> {job.error}</div> : null}
+            {job.error ? <div class="trouble"><b>{job.state === 'FINISHED' ? 'Error' : 'Error of an earlier attempt'}</b> {job.error}</div> : null}
             {job.state === 'CREATED' ? <WhyItWaits job={job} taskPage={taskPage} /> : null}
             <Timeline job={job} />
             <div class="columns">
@@ -233,7 +235,13 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
             <div class="columns">
                 <Card title="Payload">{job.payload === undefined ? <Empty>Loading…</Empty> : <Json of={job.payload} label="Payload" />}</Card>
                 <Card title="Result">
-                    {job.state !== 'FINISHED' ? <Empty>The job has no result yet.</Empty> : <Json of={job.result ?? null} label="Result" />}
+                    {job.state !== 'FINISHED' ? (
+                        <Empty>The job has no result yet.</Empty>
+                    ) : job.outcome === 'succeeded' ? (
+                        <Json of={job.result ?? null} label="Result" />
+                    ) : (
+                        <Empty>The job ended without a result.</Empty>
+                    )}
                 </Card>
             </div>
         </>
@@ -250,6 +258,8 @@ function Timeline({ job }: { job: Job }) {
     ];
     const past = steps.filter((step): step is [string, string, string] => step[1] !== null);
     past.sort((a, b) => Date.parse(a[1]) - Date.parse(b[1]));
+    // How long a job has been with its node is what tells one that is stuck.
+    const newest = job.state === 'DISPATCHED' || job.state === 'RUNNING' ? past.at(-1)![0] : undefined;
     return (
         <Card title="Timeline">
             <ol class="timeline">
@@ -257,7 +267,10 @@ function Timeline({ job }: { job: Job }) {
                     <li key={name} class={tone}>
                         <b>{name}</b>
                         <When at={at} />
-                        {index > 0 ? <small>after {between(past[index - 1]![1], at)}</small> : <small><Ago at={at} /></small>}
+                        <small>
+                            {index > 0 ? <>after {between(past[index - 1]![1], at)}</> : <Ago at={at} />}
+                            {name === newest ? <>, <Ago at={at} /></> : null}
+                        </small>
                     </li>
                 ))}
             </ol>
