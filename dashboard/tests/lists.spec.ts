@@ -255,3 +255,15 @@ test('sessions are listed in pages, open and closed', async ({ page, world: { da
     await page.getByRole('link', { name: closed }).click();
     await expect(page.locator('main h1')).toHaveText(closed);
 });
+
+test('the list of jobs tells delayed ones from those that wait for a node, and leads to a job by its id', async ({ page, world }) => {
+    await enter(page, world, 'viewer', '#/jobs?state=CREATED');
+    const row = (id: string) => page.locator('main tbody tr').filter({ hasText: id });
+    await expect(row(world.delayed).locator('td.state')).toHaveText('CREATED delayed');
+    await expect(row(world.waiting).locator('td.state')).toHaveText('CREATED');
+    await page.getByLabel('Job id').fill(` ${world.failed} `);
+    await page.keyboard.press('Enter');
+    await expect(page.locator('main h1')).toHaveText(world.failed);
+    await page.goBack();
+    await expect(page).toHaveURL(/#\/jobs\?state=CREATED$/);
+});

@@ -1,10 +1,12 @@
 // The list of jobs. Its rows stay where they are; new jobs wait behind a button.
 
 import { useCaller, useCan } from '../caller';
+import { daemonTime } from '../clock';
 import { length, short } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
+import { go } from '../router';
 import type { Job } from '../shapes';
-import { Ago, Badge, Cut, Filter, FrozenList, Gone, Id, Maybe, SeesSome, type Column } from '../ui';
+import { Ago, Badge, Cut, Filter, FrozenList, Gone, Id, LookUp, Maybe, SeesSome, type Column } from '../ui';
 import { BulkActions } from './bulk';
 
 const FILTERS = ['state', 'outcome', 'kind', 'session', 'tenant', 'pool', 'dead', 'cursor'];
@@ -22,6 +24,7 @@ export function Jobs({ query }: { query: URLSearchParams }) {
                 <Filter name="pool" label="Pool" query={query} />
                 <Filter name="tenant" label="Tenant" query={query} />
                 <Filter name="session" label="Session" query={query} />
+                <LookUp label="Job id" go={(id) => go(['jobs', id])} />
             </div>
             <BulkActions filters={filters} />
             <JobList filters={filters} />
@@ -61,7 +64,7 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
             <>
                 <Badge of={item.outcome ?? item.state} />
                 <Gone left={left} asOf={asOf} over={item.state === 'FINISHED'} />
-                {left ? null : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
+                {left ? null : isDelayed(item) ? <small title={`due ${item.run_at}`}> delayed</small> : item.dead ? <small class="bad"> dead</small> : item.dismissed_at ? <small> dismissed</small> : item.retried_as ? <small> retried</small> : null}
                 {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
                 {failure(item) ? <small class="under lines" title={failure(item)!}>{failure(item)}</small> : null}
             </>
@@ -76,6 +79,11 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'created', class: 'num age bare', cell: ({ item }) => <Ago at={item.created_at} /> },
     { head: 'took', class: 'num age took wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];
+
+/** Whether the job is not due yet, so that no node may have it. */
+function isDelayed({ state, run_at }: Job): boolean {
+    return state === 'CREATED' && run_at !== null && Date.parse(run_at) > daemonTime();
+}
 
 /** Why the job failed. A cancelled one has an error that says no more than its outcome. */
 function failure({ outcome, error }: Job): string | null {
