@@ -79,6 +79,6 @@ export function clock(seconds: number): string {
 }
 
 /** The part of an id that tells it from others at a glance: ids made in the same second begin alike. */
-export function short(id: string): string {
-    return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(id) ? `…${id.slice(-12)}` : id;
+export function tailOf(id: string): string {
+    return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(id) ? id.slice(-12) : id;
 }

@@ -5,7 +5,7 @@ import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact
 import { idempotencyKey, Refusal, refusal } from './api';
 import { useCaller } from './caller';
 import { daemonTime } from './clock';
-import { age, count, moment, short, wholeOf } from './format';
+import { age, count, moment, tailOf, wholeOf } from './format';
 import { pretty } from './json';
 import { useFrozen, useNow, type FrozenRow, type Polled } from './live';
 import { link, setFilters, turnTo, usePlace } from './router';
@@ -44,11 +44,12 @@ export function Cut({ text, children }: { text: string | null | undefined; child
     return <span class="cut" title={text}>{children ? children(text) : text}</span>;
 }
 
-export function Id({ to, id, label }: { to: string[]; id: string | null | undefined; label?: string }) {
+/** An id that leads to its page. Where it is brief its beginning cannot be seen, but is copied with the rest. */
+export function Id({ to, id, isBrief = false }: { to: string[]; id: string | null | undefined; isBrief?: boolean }) {
     if (!id) return <span class="none">–</span>;
-    const brief = short(id);
-    if (label !== undefined || brief === id) return <a class="id" href={link(to)} title={id}>{label ?? id}</a>;
-    return <a class="id" href={link(to)} title={id} aria-label={id}><span class="full">{id}</span><span class="brief">{brief}</span></a>;
+    const tail = tailOf(id);
+    if (tail === id) return <a class="id" href={link(to)} title={id}>{id}</a>;
+    return <a class={`id uuid ${isBrief ? 'brief' : ''}`} href={link(to)} title={id} aria-label={id}><span class="head">{id.slice(0, -tail.length)}</span>{tail}</a>;
 }
 
 export function Facts({ of }: { of: [string, ComponentChildren][] }) {

@@ -67,7 +67,7 @@ test('the job of a stage leads to its plan and its task, and its dialogs say wha
     await until('the plan waits for it no more', async () => (await daemon.status('DELETE', `/v1/jobs/${job}`)) !== 409);
     watch.allowsFailures = true;
     await visit(page, `#/tasks/${id}`);
-    await page.getByRole('link', { name: 'job', exact: true }).click();
+    await page.getByRole('link', { name: job, exact: true }).click();
     await expect(page.locator('main')).toContainText('No job with this id is kept');
     await daemon.ask('POST', `/v1/plans/${plan}/cancel`, {});
 });

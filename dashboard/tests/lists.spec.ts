@@ -267,3 +267,19 @@ test('the list of jobs tells delayed ones from those that wait for a node, and l
     await page.goBack();
     await expect(page).toHaveURL(/#\/jobs\?state=CREATED$/);
 });
+
+test('an id of which its row shows the end alone is copied as a whole', async ({ page, world }) => {
+    await enter(page, world, 'viewer', '#/jobs');
+    const link = page.locator('main tbody').getByRole('link', { name: world.failed });
+    const tail = world.failed.slice(-12);
+    const width = (await link.boundingBox())!.width;
+    expect(width, 'there is room for the end alone').toBeLessThan(112);
+    expect(await link.innerText()).toContain(tail);
+    const copied = await link.evaluate((element) => {
+        getSelection()!.selectAllChildren(element);
+        return getSelection()!.toString();
+    });
+    expect(copied).toBe(world.failed);
+    await visit(page, `#/jobs/${world.failed}`);
+    await expect(page.locator('main h1')).toHaveText(world.failed);
+});

@@ -3,7 +3,7 @@
 import { useRef, useState } from 'preact/hooks';
 import { get, path, send, withQuery } from '../api';
 import { useCaller, useCan } from '../caller';
-import { between, length, short } from '../format';
+import { between, length } from '../format';
 import { usePoll, useSoon, useStream } from '../live';
 import { go, link } from '../router';
 import type { Job, List, Task } from '../shapes';
@@ -100,8 +100,8 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                 {job.dismissed_at ? <Badge of="dismissed" /> : null}
                 {job.kind ? <a href={link(['jobs'], { kind: job.kind })}><b>{job.kind}</b></a> : null}
                 {stage ? <StageLine job={job} of={stage} /> : null}
-                {job.retry_of ? <span>retry of <Id to={['jobs', job.retry_of]} id={job.retry_of} label={short(job.retry_of)} /></span> : null}
-                {job.retried_as ? <span>retried as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} /></span> : null}
+                {job.retry_of ? <span>retry of <Id to={['jobs', job.retry_of]} id={job.retry_of} isBrief /></span> : null}
+                {job.retried_as ? <span>retried as <Id to={['jobs', job.retried_as]} id={job.retried_as} isBrief /></span> : null}
                 {percent !== undefined && job.state === 'RUNNING' ? (
                     <span class="meter"><progress max={100} value={percent} aria-label="Progress" /><span>{Number(Number(percent).toFixed(1))} %</span></span>
                 ) : null}
@@ -137,7 +137,7 @@ function Shown({ job, isLive, refresh }: { job: Job; isLive: boolean; refresh: (
                                 title: 'Retry job',
                                 about: job.retried_as ? (
                                     <>
-                                        <p>The job {named} was retried already, as <Id to={['jobs', job.retried_as]} id={job.retried_as} label={short(job.retried_as)} />.</p>
+                                        <p>The job {named} was retried already, as <Id to={['jobs', job.retried_as]} id={job.retried_as} isBrief />.</p>
                                         <p>Another job with the same payload is submitted. This one stays as it is, and names that one from then on.</p>
                                     </>
                                 ) : (

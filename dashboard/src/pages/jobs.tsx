@@ -2,7 +2,7 @@
 
 import { useCaller, useCan } from '../caller';
 import { daemonTime } from '../clock';
-import { length, short } from '../format';
+import { length } from '../format';
 import { useList, useSoon, useStream, type FrozenRow } from '../live';
 import { go } from '../router';
 import type { Job } from '../shapes';
@@ -73,7 +73,7 @@ const COLUMNS: Column<FrozenRow<Job>>[] = [
     { head: 'error', class: 'error wide', cell: ({ item }) => <Cut text={failure(item)} /> },
     { head: 'pool', class: 'pool wide', cell: ({ item }) => <Cut text={item.pool} /> },
     { head: 'tenant', class: 'tenant wide', cell: ({ item }) => <Cut text={item.tenant} /> },
-    { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} label={short(item.session ?? '')} /> },
+    { head: 'session', class: 'session wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} isBrief /> },
     { head: 'node', class: 'node wide', cell: ({ item }) => <Cut text={item.node}>{(node) => <Id to={['nodes', node]} id={node} />}</Cut> },
     { head: 'attempt', class: 'num attempt wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
     { head: 'created', class: 'num age bare', cell: ({ item }) => <Ago at={item.created_at} /> },

@@ -73,7 +73,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                             { head: '#', cell: ({ number }) => number },
                             { head: 'stage', class: 'bare', cell: ({ stage }) => stage.name },
                             { head: 'status', class: 'bare', cell: ({ stage }) => <Badge of={stage.status} /> },
-                            { head: 'job', class: 'bare', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} label="job" /> : <Maybe /> },
+                            { head: 'job', class: 'bare', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} isBrief /> : <Maybe /> },
                             { head: 'action', class: 'bare', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} stage={stage} number={number} done={refresh} /> : null },
                         ]}
                     />
