@@ -16,7 +16,7 @@ function cutOff(page: Page): Promise<string[]> {
 
 const LONG = 'a-name-that-is-as-long-as-people-make-them-if-nobody-stops-them';
 
-for (const width of [1440, 1200, 1024, 390]) {
+for (const width of [1440, 1200, 1101, 1024, 830, 390]) {
     test(`no table is cut off at ${width} pixels`, async ({ page, world: { daemon }, world }) => {
         const long = { payload: 'x', kind: LONG, tenant: LONG, pool: LONG, session: world.session };
         const { id } = await daemon.submit(long);
@@ -60,6 +60,24 @@ test('long names and many labels leave the ends of the rows in sight', async ({ 
     await visit(page, '#/cluster');
     await expect(page.getByRole('region', { name: 'Leases', exact: true }).last()).toContainText('signer:x');
     expect(await cutOff(page)).toEqual([]);
+    const tenant = `${LONG}-${LONG}`;
+    await page.route('**/v1/plans/*/tasks?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [task] } = await response.json();
+        await route.fulfill({ json: { items: [{ ...task, tenant, name: tenant }], next_cursor: null } });
+    });
+    await page.route('**/v1/sessions?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [session] } = await response.json();
+        await route.fulfill({ json: { items: [{ ...session, tenant, idle_for_ms: 86_399_000, created_at: '2026-01-01T00:00:00Z' }], next_cursor: null } });
+    });
+    for (const [name, address] of [['Tasks', `#/plans/${world.failedPlan}`], ['Sessions', '#/sessions']] as const) {
+        await visit(page, address);
+        const long = page.getByRole('region', { name, exact: true }).last().locator('tbody tr').filter({ hasText: tenant });
+        await expect(long).toHaveCount(1);
+        expect(await cutOff(page), address).toEqual([]);
+        expect((await long.boundingBox())!.height, address).toBeLessThan(300);
+    }
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 

@@ -34,7 +34,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                     { head: 'load', class: 'wide roomy', cell: (node) => <Load of={node} /> },
                     { head: 'pools', class: 'names wide late', cell: (node) => <Few of={node.pools} /> },
                     { head: 'labels', class: 'names wide', cell: (node) => <Few of={node.labels} /> },
-                    { head: 'version', class: 'wide roomy', cell: (node) => <Maybe>{node.version}</Maybe> },
+                    { head: 'version', class: 'names wide roomy', cell: (node) => <Maybe>{node.version}</Maybe> },
                     { head: 'heartbeat', class: 'num wide', cell: (node) => <Ago at={node.heartbeat_at ?? node.seen_at} /> },
                     ...(isAdmin ? [{ head: 'action', class: 'bare', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
                 ]}

@@ -106,9 +106,9 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                         rows={plan.attention ?? []}
                         id={(it) => it.task}
                         columns={[
-                            { head: 'tenant', class: 'own', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
+                            { head: 'tenant', class: 'own names', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
                             { head: 'status', class: 'bare', cell: (it) => <Badge of={it.status} /> },
-                            { head: 'stage', cell: (it) => <Maybe>{it.stage_name}</Maybe> },
+                            { head: 'stage', class: 'names', cell: (it) => <Maybe>{it.stage_name}</Maybe> },
                             { head: 'reason', class: 'text bare', cell: (it) => <Maybe>{it.reason}</Maybe> },
                         ]}
                     />
@@ -151,11 +151,11 @@ export function TaskList({ of, cursor }: { of: Polled<List<Task>>; cursor: strin
             label="Tasks"
             id={(task) => task.id}
             columns={[
-                { head: 'task', class: 'own', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
-                { head: 'tenant', cell: (task) => <Id to={['tenants', task.tenant]} id={task.tenant} /> },
+                { head: 'task', class: 'own names', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
+                { head: 'tenant', class: 'names', cell: (task) => <Id to={['tenants', task.tenant]} id={task.tenant} /> },
                 { head: 'status', class: 'bare', cell: (task) => <Badge of={task.status} /> },
                 { head: 'run', class: 'num', cell: (task) => task.run },
-                { head: 'stage', cell: (task) => <Maybe>{task.stage === null ? null : `${task.stage} of ${task.stages.length}`}</Maybe> },
+                { head: 'stage', class: 'line', cell: (task) => <Maybe>{task.stage === null ? null : `${task.stage} of ${task.stages.length}`}</Maybe> },
                 { head: 'reason', class: 'text wide', cell: (task) => <Maybe>{task.reason}</Maybe> },
                 { head: 'changed', class: 'num wide', cell: (task) => <Ago at={task.updated_at} /> },
             ]}

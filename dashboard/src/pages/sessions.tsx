@@ -36,11 +36,11 @@ export function Sessions({ query }: { query: URLSearchParams }) {
                 label="Sessions"
                 id={(it) => it.id}
                 columns={[
-                    { head: 'session', class: 'own', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
+                    { head: 'session', class: 'text', cell: (it) => <Id to={['sessions', it.id]} id={it.id} /> },
                     { head: 'state', class: 'bare', cell: (it) => <Badge of={it.closed_at === null ? 'open' : 'closed'} /> },
                     { head: 'ordering', class: 'wide roomy', cell: (it) => it.ordering },
-                    { head: 'tenant', cell: (it) => <Maybe>{it.tenant}</Maybe> },
-                    { head: 'needs', class: 'text wide', cell: (it) => <Maybe>{needs(it)}</Maybe> },
+                    { head: 'tenant', class: 'names', cell: (it) => <Maybe>{it.tenant}</Maybe> },
+                    { head: 'needs', class: 'names wide', cell: (it) => <Maybe>{needs(it)}</Maybe> },
                     { head: 'idle for', class: 'num', cell: (it) => it.closed_at === null ? length(it.idle_for_ms) : <Maybe /> },
                     { head: 'opened', class: 'num wide', cell: (it) => <Ago at={it.created_at} /> },
                 ]}

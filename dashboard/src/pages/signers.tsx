@@ -31,7 +31,7 @@ export function Signers({ query }: { query: URLSearchParams }) {
                     { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
                     { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
                     { head: 'on expiry', class: 'wide roomy', cell: (it) => it.policy.on_expiry },
-                    { head: 'owner', class: 'text wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
+                    { head: 'owner', class: 'names wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
                 ]}
             />
         </>

@@ -71,7 +71,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                         id={({ number }) => String(number)}
                         columns={[
                             { head: '#', cell: ({ number }) => number },
-                            { head: 'stage', class: 'bare', cell: ({ stage }) => stage.name },
+                            { head: 'stage', class: 'bare names', cell: ({ stage }) => stage.name },
                             { head: 'status', class: 'bare', cell: ({ stage }) => <Badge of={stage.status} /> },
                             { head: 'job', class: 'bare', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} isBrief /> : <Maybe /> },
                             { head: 'action', class: 'bare', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} stage={stage} number={number} done={refresh} /> : null },
@@ -211,7 +211,7 @@ function Checkpoints({ of, cursor }: { of: string; cursor: string | undefined })
                 columns={[
                     { head: 'version', cell: (it) => it.version },
                     { head: 'run', class: 'num', cell: (it) => it.run },
-                    { head: 'completed', cell: (it) => it.completed_stages.join(', ') },
+                    { head: 'completed', class: 'names', cell: (it) => it.completed_stages.join(', ') },
                     { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
                     { head: 'context', class: 'wide', cell: (it) => <code class="cut">{pretty(it.context)}</code> },
                 ]}
