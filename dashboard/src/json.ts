@@ -75,14 +75,19 @@ export function withField(object: object, name: string, json: string): string {
     return `${JSON.stringify(object).slice(0, -1)},${JSON.stringify(name)}:${json}}`;
 }
 
+/** The same JSON without characters that turn the direction of what follows: with one, `gnp.exe` reads as `exe.png`. */
+function unturned(json: string): string {
+    return json.replace(/[\u202a-\u202e\u2066-\u2069]/g, (mark) => `\\u${mark.charCodeAt(0).toString(16)}`);
+}
+
 /** JSON for people: indented, and short arrays and objects on one line. */
 export function pretty(value: unknown, indent = ''): string {
-    if (value instanceof Exact) return value.text;
-    if (value === null || typeof value !== 'object') return JSON.stringify(value) ?? 'null';
+    if (value instanceof Exact) return unturned(value.text);
+    if (value === null || typeof value !== 'object') return unturned(JSON.stringify(value) ?? 'null');
     const inner = `${indent}  `;
     const parts = Array.isArray(value)
         ? value.map((item) => pretty(item, inner))
-        : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${pretty(item, inner)}`);
+        : Object.entries(value).map(([key, item]) => `${unturned(JSON.stringify(key))}: ${pretty(item, inner)}`);
     const [open, close] = Array.isArray(value) ? ['[', ']'] : ['{', '}'];
     if (parts.length === 0) return open + close;
     const line = `${open}${parts.join(', ')}${close}`;

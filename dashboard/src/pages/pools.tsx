@@ -103,7 +103,7 @@ export function Paused({ of, done }: { of: PoolPause[]; done: () => void }) {
             {of.map((pause) => (
                 <li key={pause.pool}>
                     <span>
-                        <b>{pause.pool}</b> is paused: {pause.reason}{' '}
+                        <b>{pause.pool}</b> is paused: <bdi>{pause.reason}</bdi>{' '}
                         <small>{pause.by ? `by ${pause.by}, ` : ''}<Ago at={pause.since} />, {pause.until ? <>until <When at={pause.until} /></> : 'until somebody resumes it'}</small>
                     </span>
                     {isAdmin ? <Resume pool={pause.pool} done={done} /> : null}
