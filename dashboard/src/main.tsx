@@ -167,6 +167,9 @@ function Door({ error, enter }: { error: Refusal | undefined; enter: () => Promi
     );
 }
 
+/** The time zone of the browser, in which all times are but those of titles. */
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
     const place = usePlace();
     const [isOpen, setOpen] = useState(false);
@@ -225,7 +228,7 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
                 <div class="foot">
                     <ThemeSwitch />
                     <p>{whoami.name === null ? 'no tokens are configured' : <>token <b>{whoami.name}</b></>}<br />scopes {whoami.scopes.join(', ') || 'none'}</p>
-                    <p>version {whoami.version}</p>
+                    <p>version {whoami.version}<br />times in {ZONE}</p>
                     {whoami.name === null ? null : <button type="button" onClick={leave}>Leave</button>}
                 </div>
             </div>

@@ -251,3 +251,15 @@ test('a job that failed is said to have no result, and one that succeeded with n
     await expect(result.locator('pre')).toHaveText('null');
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
+
+test.describe('in another time zone', () => {
+    test.use({ timezoneId: 'America/New_York' });
+
+    test('the page says in which zone its times are', async ({ page, world }) => {
+        const { created_at } = await world.daemon.ask('GET', `/v1/jobs/${world.failed}`);
+        await enter(page, world, 'viewer', `#/jobs/${world.failed}`);
+        await expect(page.locator('.foot')).toContainText('times in America/New_York');
+        const there = new Date(created_at).toLocaleTimeString('en-GB', { timeZone: 'America/New_York' });
+        await expect(page.getByTitle(created_at).first()).toContainText(there);
+    });
+});
