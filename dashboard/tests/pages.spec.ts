@@ -193,6 +193,30 @@ test('the audit says on a narrow screen too what changed, and why', async ({ pag
     await expect(page.locator('main').getByText('reason: repair').first()).toBeVisible();
 });
 
+test('the audit shows what differs between before and after, and leads to what was changed', async ({ page, world }) => {
+    const policy = (keys: boolean) => `first_nonce=0 hold_ms=none on_expiry=release max_in_flight=none shared_keys=${keys}`;
+    await page.route('**/v1/audit?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [entry] } = await response.json();
+        const found = [
+            { ...entry, id: 2, action: 'set_policy', subject: `signer:${world.signer}`, before: policy(false), after: policy(true) },
+            { ...entry, id: 1, action: 'resolve_stage', subject: `task:${world.task} stage 2` },
+        ];
+        await route.fulfill({ response, json: { items: found, next_cursor: null } });
+    });
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await enter(page, world, 'root', '#/audit');
+    for (const [text, to] of [[`signer:${world.signer}`, `#/signers/${encodeURIComponent(world.signer)}`], [`task:${world.task} stage 2`, `#/tasks/${world.task}`]] as const) {
+        await expect(page.getByRole('link', { name: text })).toHaveAttribute('href', to);
+    }
+    for (const keys of [false, true]) {
+        const shown = page.getByTitle(policy(keys)).filter({ visible: true });
+        const isCut = await shown.evaluate((box) => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight);
+        expect(isCut, await shown.innerText()).toBe(false);
+    }
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test('the list of nonces has one status or all of them', async ({ page, world }) => {
     await enter(page, world, 'viewer', `#/signers/${world.signer}`);
     await expect(page.locator('#filter-status')).toHaveValue('QUARANTINED');

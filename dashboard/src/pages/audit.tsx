@@ -2,8 +2,9 @@
 
 import { useCaller, useCan } from '../caller';
 import { useList } from '../live';
+import { link } from '../router';
 import type { Audit } from '../shapes';
-import { Cut, Empty, Filter, FrozenList, Maybe, When } from '../ui';
+import { Empty, Filter, FrozenList, Maybe, When } from '../ui';
 
 const ACTIONS = [
     'cancel_job', 'retry_job', 'retry_jobs', 'dismiss_job', 'delete_job', 'bulk_retry', 'bulk_cancel', 'bulk_delete', 'bulk_dismiss', 'cancel_bulk',
@@ -34,6 +35,23 @@ export function AuditPage({ query }: { query: URLSearchParams }) {
     );
 }
 
+/** The pages of the things that entries are about. */
+const PAGES: Record<string, string> = {
+    job: 'jobs', bulk: 'bulk', plan: 'plans', task: 'tasks', tenant: 'tenants', node: 'nodes', signer: 'signers',
+};
+
+/** What an entry is about, with the way to it: `job:ID`, or `signer:ID nonce 7`. */
+function Subject({ of }: { of: string }) {
+    const [, kind = '', id = ''] = /^([a-z]+):(\S+)/.exec(of) ?? [];
+    const page = PAGES[kind];
+    return page === undefined ? <span class="id">{of}</span> : <a class="id" href={link([page, id])}>{of}</a>;
+}
+
+/** The first lines of a text, and all of it in the title: what was set before and after often differs behind its first words. */
+function Lines({ text }: { text: string | null }) {
+    return text ? <span class="first" title={text}>{text}</span> : <Maybe />;
+}
+
 function Entries({ query }: { query: URLSearchParams }) {
     const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? undefined]));
     const polled = useList<Audit>('/v1/audit', filters, 5_000);
@@ -54,14 +72,14 @@ function Entries({ query }: { query: URLSearchParams }) {
                     class: 'text bare',
                     cell: ({ item }) => (
                         <>
-                            <span class="id">{item.subject}</span>
+                            <Subject of={item.subject} />
                             {SIDE.map(([name, screens]) => item[name] ? <small class={`under ${screens}`} key={name} title={item[name]}>{name}: {item[name]}</small> : null)}
                         </>
                     ),
                 },
-                { head: 'before', class: 'wide roomy', cell: ({ item }) => <Cut text={item.before} /> },
-                { head: 'after', class: 'wide roomy', cell: ({ item }) => <Cut text={item.after} /> },
-                { head: 'reason', class: 'text wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
+                { head: 'before', class: 'set wide roomy', cell: ({ item }) => <Lines text={item.before} /> },
+                { head: 'after', class: 'set wide roomy', cell: ({ item }) => <Lines text={item.after} /> },
+                { head: 'reason', class: 'names wide', cell: ({ item }) => <Maybe>{item.reason}</Maybe> },
             ]}
         />
     );

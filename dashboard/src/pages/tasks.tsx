@@ -8,7 +8,7 @@ import { isObject, pretty, withField } from '../json';
 import { useList, usePoll } from '../live';
 import { link } from '../router';
 import type { Checkpoint, Stage, Task, Tenant } from '../shapes';
-import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, useConfirm, When } from '../ui';
+import { Action, Ago, Badge, Card, Cut, Empty, Facts, Found, Id, Json, Listed, Maybe, Table, Trouble, useConfirm, When } from '../ui';
 import { Change, Events, TaskList } from './plans';
 
 export function TaskPage({ id, query }: { id: string; query: URLSearchParams }) {
@@ -213,7 +213,7 @@ function Checkpoints({ of, cursor }: { of: string; cursor: string | undefined })
                     { head: 'run', class: 'num', cell: (it) => it.run },
                     { head: 'completed', class: 'names', cell: (it) => it.completed_stages.join(', ') },
                     { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
-                    { head: 'context', class: 'wide', cell: (it) => <code class="cut">{pretty(it.context)}</code> },
+                    { head: 'context', class: 'wide', cell: (it) => <Cut text={pretty(it.context)}>{(text) => <code>{text}</code>}</Cut> },
                 ]}
             />
         </Card>
