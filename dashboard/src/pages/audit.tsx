@@ -60,7 +60,7 @@ function Entries({ query }: { query: URLSearchParams }) {
             of={polled}
             list={JSON.stringify(filters)}
             cursor={filters.cursor}
-            empty="No entry matches. Entries are written when operators change something, and kept for 90 days."
+            empty="No entry matches. Entries are written when operators change something, and kept for 90 days by default (audit.retention_ms)."
             label="Audit entries"
             id={(entry) => String(entry.id)}
             columns={[
