@@ -160,13 +160,15 @@ fn what_differs_from_run_to_run_is_made_equal_and_nothing_else() {
 fn the_index_of_the_documents_has_every_page() {
     let docs = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
     let index = std::fs::read_to_string(docs.join("README.md")).unwrap();
-    for entry in std::fs::read_dir(docs).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let is_page = name.ends_with(".md") && name != "README.md";
-        assert!(
-            !is_page || index.contains(&format!("| [{name}]({name}) |")),
-            "docs/README.md does not name {name}"
-        );
+    for folder in ["", "design/"] {
+        for entry in std::fs::read_dir(docs.join(folder)).unwrap() {
+            let name = format!("{folder}{}", entry.unwrap().file_name().into_string().unwrap());
+            let is_page = name.ends_with(".md") && name != "README.md";
+            assert!(
+                !is_page || index.contains(&format!("| [{name}]({name}) |")),
+                "docs/README.md does not name {name}"
+            );
+        }
     }
 }
 
