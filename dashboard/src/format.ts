@@ -3,7 +3,7 @@
 const whole = new Intl.NumberFormat('en-US');
 
 export function count(value: unknown): string {
-    return typeof value === 'number' ? whole.format(value) : String(value);
+    return typeof value === 'number' || typeof value === 'bigint' ? whole.format(value) : String(value);
 }
 
 /** So many things, or one: `1 job`, `1,500 jobs`. */

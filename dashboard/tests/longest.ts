@@ -274,7 +274,7 @@ export const PAGES: [name: string, address: string, texts: string[], actions: st
     ['node', `#/nodes/${ID}`, ['held by'], []],
     ['signers', '#/signers', ['recovering'], []],
     ['signer', `#/signers/${ID}`, ['first nonce', 'RELEASED'], ['Confirm next nonce', 'Change policy', 'Resolve']],
-    ['ids', '#/ids', ['9223372036854775807'], []],
+    ['ids', '#/ids', ['9,223,372,036,854,775,807'], []],
     ['plans', '#/plans', ['ATTENTION'], []],
     ['plan', `#/plans/${UUID}`, ['Needs a person', `${ID} / ${NAME}`, 'PENDING'], ['Resume plan', 'Cancel plan']],
     ['task', `#/tasks/${UUID}`, ['place in the plan', 'version', 'stage interrupted'], ['Resume task', 'Cancel task', 'Resolve']],

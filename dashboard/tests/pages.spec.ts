@@ -276,6 +276,39 @@ test('a job that failed is said to have no result, and one that succeeded with n
     await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
+test('a plan says of what its numbers are, a segment groups its digits, and a node leads to the jobs that run', async ({ page, world }) => {
+    await enter(page, world, 'root', `#/plans/${world.failedPlan}`);
+    await expect(page.locator('main .bar')).toContainText('0 of 1 tasks succeeded');
+    await visit(page, '#/nodes/alpha-1');
+    await expect(page.getByRole('link', { name: 'running jobs' })).toHaveAttribute('href', '#/jobs?state=RUNNING');
+    await page.route('**/v1/ids/segments?*', async (route) => {
+        const response = await route.fetch();
+        const { items: [segment] } = await response.json();
+        await route.fulfill({ response, json: { items: [{ ...segment, max: '9223372036854775807' }], next_cursor: null } });
+    });
+    await visit(page, '#/ids');
+    await expect(page.locator('main')).toContainText('9,223,372,036,854,775,807');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('a printed page has all of a payload, and neither the menu nor buttons', async ({ page, world }) => {
+    await page.route(`**/v1/jobs/${world.failed}`, async (route) => {
+        const response = await route.fetch();
+        await route.fulfill({ response, json: { ...(await response.json()), payload: Array.from({ length: 200 }, (_, at) => ({ at, text: 'x'.repeat(60) })) } });
+    });
+    await enter(page, world, 'root', `#/jobs/${world.failed}`);
+    const payload = page.locator('pre.json').first();
+    const isWhole = () => payload.evaluate((box) => box.scrollHeight <= box.clientHeight);
+    await expect(payload).toContainText('"at": 199');
+    expect(await isWhole()).toBe(false);
+    await page.emulateMedia({ media: 'print' });
+    expect(await isWhole()).toBe(true);
+    await expect(page.getByRole('button')).toHaveCount(0);
+    await expect(page.getByRole('navigation')).toHaveCount(0);
+    expect((await payload.boundingBox())!.width, 'the page has the width of the menu, too').toBeGreaterThan(500);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
 test.describe('in another time zone', () => {
     test.use({ timezoneId: 'America/New_York' });
 

@@ -141,7 +141,7 @@ export function LeasePage({ resource }: { resource: string }) {
                         )}
                     </Found>
                 </Card>
-                <Card title="Whose requests for it are">
+                <Card title="Where requests for it go">
                     <Found of={owner}>
                         {(found) => <Facts of={[['instance', found.instance_id], ['address', found.url], ['holds the lease', found.leased ? 'yes' : 'no']]} />}
                     </Found>

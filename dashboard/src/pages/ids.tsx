@@ -30,7 +30,7 @@ function Segments({ query }: { query: URLSearchParams }) {
                 id={(it) => it.tag}
                 columns={[
                     { head: 'tag', class: 'own', cell: (it) => <b>{it.tag}</b> },
-                    { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max}</Maybe> },
+                    { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max === null ? null : count(BigInt(it.max))}</Maybe> },
                     { head: 'step', class: 'num', cell: (it) => count(it.step) },
                     { head: 'ids/s', class: 'num', cell: (it) => rate(it.rate) },
                     { head: 'left here', class: 'num wide', cell: (it) => count(it.left) },

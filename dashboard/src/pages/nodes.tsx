@@ -215,7 +215,7 @@ export function NodePage({ id }: { id: string }) {
                     </>
                 )}
             </Found>
-            <p class="note">Jobs of this node: look at <button type="button" class="link" onClick={() => go(['jobs'], { state: 'RUNNING' })}>running jobs</button>.</p>
+            <p class="note">Jobs of this node: look at <a href={link(['jobs'], { state: 'RUNNING' })}>running jobs</a>.</p>
         </>
     );
 }

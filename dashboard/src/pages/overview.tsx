@@ -141,7 +141,10 @@ function Figures({ stats, answeredAt }: { stats: Stats; answeredAt: number }) {
                     <Statuses name="Plans" of={stats.plans} to={(status) => link(['plans'], { status })} />
                     <Statuses name="Tasks of plans that are not over" of={stats.tasks} />
                     {stats.unknown_stages > 0 ? (
-                        <p class="note warn">{counted(stats.unknown_stages, 'stage is', 'stages are')} UNKNOWN: somebody must say what was done.</p>
+                        <p class="note warn">
+                            {counted(stats.unknown_stages, 'stage is', 'stages are')} UNKNOWN: somebody must say what was done.{' '}
+                            <a href={link(['plans'], { status: 'ATTENTION' })}>Show the plans that need a person.</a>
+                        </p>
                     ) : null}
                 </Card>
             </div>

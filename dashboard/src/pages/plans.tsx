@@ -41,12 +41,12 @@ export function Plans({ query }: { query: URLSearchParams }) {
     );
 }
 
-function Progress({ of }: { of: Plan }) {
+function Progress({ of, says = '' }: { of: Plan; says?: string }) {
     const { total, succeeded = 0 } = of.progress;
     return (
         <span class="meter">
             <progress max={total} value={succeeded} aria-label="Tasks that succeeded" />
-            <span>{succeeded} of {total}</span>
+            <span>{count(succeeded)} of {count(total)}{says}</span>
         </span>
     );
 }
@@ -90,7 +90,7 @@ function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
                 <Badge of={plan.status} />
                 {plan.intent !== 'run' ? <span class="aside">intent {plan.intent}</span> : null}
                 {plan.over_time ? <Badge of="over time" /> : null}
-                <Progress of={plan} />
+                <Progress of={plan} says=" tasks succeeded" />
                 <span class="space" />
                 {mayChange && plan.status === 'CREATED' ? <Change {...change} title="Start plan" verb="start" about="The tasks start in their order, as many at once as the plan allows." /> : null}
                 {mayChange && !isOver && plan.intent === 'run' && plan.status !== 'CREATED' ? <Change {...change} title="Pause plan" verb="pause" about="No further stage begins until somebody resumes the plan. Stages under way finish." /> : null}
