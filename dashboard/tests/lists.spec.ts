@@ -301,3 +301,12 @@ test('an id of which its row shows the end alone is copied as a whole', async ({
     await visit(page, `#/jobs/${world.failed}`);
     await expect(page.locator('main h1')).toHaveText(world.failed);
 });
+
+test('a placement that the page of a waiting job asks about is explained above the nodes', async ({ page, world }) => {
+    await enter(page, world, 'viewer', `#/jobs/${world.waiting}`);
+    await page.locator('main .waits').getByRole('link', { name: 'Nodes and pools' }).click();
+    const explained = page.getByText('None of the 2 nodes');
+    await expect(explained).toBeInViewport();
+    const { y } = (await explained.boundingBox())!;
+    expect(y).toBeLessThan((await page.getByRole('region', { name: 'Nodes', exact: true }).boundingBox())!.y);
+});

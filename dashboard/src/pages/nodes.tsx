@@ -17,9 +17,13 @@ export function Nodes({ query }: { query: URLSearchParams }) {
     const isAdmin = useCan('admin');
     const followsAll = isAdmin && sees_everything;
     useStream(followsAll ? '/v1/events?kinds=node&digest=true' : undefined, useSoon(polled.refresh));
+    const explain = sees_everything ? <Explain key={query.toString()} query={query} /> : null;
+    // Who comes from a job that waits came for this, not for the nodes above it.
+    const isAsked = ['pool', 'requires', 'route'].some((name) => query.has(name));
     return (
         <>
             <h1>Nodes and pools</h1>
+            {isAsked ? explain : null}
             <LookUp label="Node id" go={(id) => go(['nodes', id])} />
             <Listed
                 of={polled}
@@ -40,7 +44,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                 ]}
             />
             <PoolsCard />
-            {sees_everything ? <Explain key={query.toString()} query={query} /> : null}
+            {isAsked ? null : explain}
         </>
     );
 }
