@@ -9,7 +9,7 @@ use domain::{InstanceId, Resource, SignerId, Token};
 use ledger::{Acquisition, Batch, Handle, Identity, Opened, Options, Reason, Verdict, Witness};
 use sqlx::{Connection, PgConnection};
 use testkit::proxy::Proxy;
-use testkit::servers::Postgres;
+use testkit::servers::{Database, Postgres};
 use tokio::task::block_in_place;
 
 use crate::bench::{LONG_MS, batch, batch_with_policy, eventually, new_grant, options_of, owner, signer};
@@ -75,20 +75,51 @@ impl Away {
     }
 }
 
+/// A primary with a standby, and how a ledger is opened on whichever the proxy leads to.
+struct Pair {
+    primary: Arc<Postgres>,
+    standby: Postgres,
+    proxy: Proxy,
+    /// The ledger's database on the primary.
+    database: Database,
+    options: Options,
+}
+
+impl Pair {
+    async fn start(is_synchronous: bool) -> Self {
+        let (primary, standby) = block_in_place(|| {
+            let primary = Postgres::start().unwrap();
+            let standby = primary.standby(primary.address(), "standby").unwrap();
+            if is_synchronous {
+                primary.query("alter system set synchronous_standby_names = 'standby'").unwrap();
+                primary.query("select pg_reload_conf()").unwrap();
+            }
+            (Arc::new(primary), standby)
+        });
+        let database = block_in_place(|| primary.database().unwrap());
+        let name = database.url().rsplit_once('/').unwrap().1.to_owned();
+        let proxy = Proxy::start(primary.address()).await.unwrap();
+        let url = format!("postgres://postgres@{}/{name}", proxy.address());
+        let options = Options { call_timeout_ms: 20_000, ..options_of(url) };
+        Self { primary, standby, proxy, database, options }
+    }
+
+    /// Waits until the standby has all that the primary has written by now.
+    async fn standby_has_all(&self) {
+        let end = says(&self.primary, "select pg_current_wal_lsn()");
+        let has_all = format!("select pg_last_wal_replay_lsn() >= '{end}'");
+        eventually("the standby has the tables", async || says(&self.standby, &has_all) == "t").await;
+    }
+}
+
+/// The one value that a query answers.
+fn says(server: &Postgres, query: &str) -> String {
+    block_in_place(|| server.query(query).unwrap()[0][0].clone())
+}
+
 /// What the ledger answers while the standby is away is not in the standby when that becomes the primary.
 async fn is_noticed(asks: impl AsyncFnOnce(Away)) {
-    let (primary, standby) = block_in_place(|| {
-        let primary = Postgres::start().unwrap();
-        let standby = primary.standby(primary.address(), "standby").unwrap();
-        primary.query("alter system set synchronous_standby_names = 'standby'").unwrap();
-        primary.query("select pg_reload_conf()").unwrap();
-        (Arc::new(primary), standby)
-    });
-    let database = block_in_place(|| primary.database().unwrap());
-    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
-    let proxy = Proxy::start(primary.address()).await.unwrap();
-    let url = format!("postgres://postgres@{}/{name}", proxy.address());
-    let options = Options { call_timeout_ms: 20_000, ..options_of(url) };
+    let Pair { primary, standby, proxy, database: _database, options } = Pair::start(true).await;
     let ledger = ledger::open(&options).await.unwrap();
     let (me, s) = (owner("a"), signer("s"));
     let acquired = ledger.acquire(&Resource::signer(&s), &me, LONG_MS).await.unwrap();
@@ -173,36 +204,24 @@ async fn a_standby_that_lacks_what_a_repetition_was_answered_is_refused() {
 /// While a name leads to it before it is the primary, as in the middle of a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
-    let (primary, standby) = block_in_place(|| {
-        let primary = Postgres::start().unwrap();
-        let standby = primary.standby(primary.address(), "standby").unwrap();
-        (Arc::new(primary), standby)
-    });
-    let database = block_in_place(|| primary.database().unwrap());
-    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
-    let proxy = Proxy::start(primary.address()).await.unwrap();
-    let url = format!("postgres://postgres@{}/{name}", proxy.address());
-    let options = Options { call_timeout_ms: 20_000, ..options_of(url) };
-    let ledger = ledger::open(&options).await.unwrap();
+    let pair = Pair::start(false).await;
+    let ledger = ledger::open(&pair.options).await.unwrap();
     let looks = async |known: Option<&Identity>| match ledger.witness(known).await.unwrap() {
         Witness::Current(identity) => identity,
         gone @ Witness::WentBack(..) => panic!("{gone:?}"),
     };
     let known = looks(None).await;
-    let says = |server: &Postgres, query: &str| block_in_place(|| server.query(query).unwrap()[0][0].clone());
-    let end = says(&primary, "select pg_current_wal_lsn()");
-    let has_all = format!("select pg_last_wal_replay_lsn() >= '{end}'");
-    eventually("the standby has the tables", async || says(&standby, &has_all) == "t").await;
-    block_in_place(|| standby.query("select pg_wal_replay_pause()").unwrap());
+    pair.standby_has_all().await;
+    block_in_place(|| pair.standby.query("select pg_wal_replay_pause()").unwrap());
     eventually("it replays no more", async || {
         looks(Some(&known)).await;
-        says(&standby, "select pg_get_wal_replay_pause_state()") == "paused"
+        says(&pair.standby, "select pg_get_wal_replay_pause_state()") == "paused"
     })
     .await;
     let known = looks(Some(&known)).await;
-    proxy.lead_to(standby.address());
-    proxy.cut().await.unwrap();
-    proxy.heal().await.unwrap();
+    pair.proxy.lead_to(pair.standby.address());
+    pair.proxy.cut().await.unwrap();
+    pair.proxy.heal().await.unwrap();
     for _ in 0..3 {
         let seen = ledger.witness(Some(&known)).await;
         assert!(seen.as_ref().is_err_and(ledger::Error::is_retryable), "{seen:?}");
@@ -213,27 +232,15 @@ async fn a_standby_that_has_not_replayed_all_is_no_ledger_that_went_back() {
 /// A commit of another instance waits for a standby there, and keeps the ledger's row for as long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_that_meets_a_locked_row_at_an_old_primary_goes_on_at_the_new_one() {
-    let (primary, standby) = block_in_place(|| {
-        let primary = Postgres::start().unwrap();
-        let standby = primary.standby(primary.address(), "standby").unwrap();
-        (Arc::new(primary), standby)
-    });
-    let database = block_in_place(|| primary.database().unwrap());
-    let name = database.url().rsplit_once('/').unwrap().1.to_owned();
-    let proxy = Proxy::start(primary.address()).await.unwrap();
-    let url = format!("postgres://postgres@{}/{name}", proxy.address());
-    let ledger = ledger::open(&Options { call_timeout_ms: 20_000, ..options_of(url) }).await.unwrap();
+    let pair = Pair::start(false).await;
+    let ledger = ledger::open(&pair.options).await.unwrap();
     let Witness::Current(known) = ledger.witness(None).await.unwrap() else { panic!("it is new") };
-    let has_tables = "select pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()";
-    eventually("the standby has the tables", async || {
-        block_in_place(|| standby.query(has_tables).unwrap()) == [["t"]]
-    })
-    .await;
-    let mut other = PgConnection::connect(database.url()).await.unwrap();
+    pair.standby_has_all().await;
+    let mut other = PgConnection::connect(pair.database.url()).await.unwrap();
     let mut locks = other.begin().await.unwrap();
     sqlx::raw_sql("SELECT FROM ledger_identity FOR UPDATE").execute(&mut *locks).await.unwrap();
-    block_in_place(|| standby.promote().unwrap());
-    proxy.lead_to(standby.address());
+    block_in_place(|| pair.standby.promote().unwrap());
+    pair.proxy.lead_to(pair.standby.address());
     let locked = ledger.witness(Some(&known)).await;
     assert!(locked.as_ref().is_err_and(ledger::Error::is_retryable), "{locked:?}");
     // Its connection is back in the pool by then; and the row is still locked there.
